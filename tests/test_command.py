@@ -3,15 +3,15 @@
 import errno
 import io
 import json
-import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tfsparsecap import command
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, WorkerLost
 
 
 def exit_code(main) -> int:
@@ -33,61 +33,54 @@ def test_exit_codes_are_passed_on():
     assert exit_code(lambda: 2) == 2
 
 
-def test_wrong_input_prints_one_line_and_exits_with_2(capsys):
-    assert exit_code(raising(InputError("this is wrong:\n  correct it"))) == 2
-    captured = capsys.readouterr()
-    assert captured.err == "error: this is wrong: correct it\n" and captured.out == ""
-
-
-def test_a_full_disk_prints_one_line_and_exits_with_2(capsys):
-    assert exit_code(raising(OSError(errno.ENOSPC, "No space left on device", "runs/x/log"))) == 2
-    assert capsys.readouterr().err.startswith("error: the disk is full while writing runs/x/log")
-
-
-def test_a_path_that_nobody_can_use_prints_one_line_and_exits_with_2(capsys, tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert exit_code(lambda: (tmp_path / "loop").stat() and None) == 2
-    message = f"error: cannot use {tmp_path}/loop: Too many levels of symbolic links; check the path"
-    assert capsys.readouterr().err.startswith(message)
-    assert exit_code(lambda: (tmp_path / ("x" * 300)).stat() and None) == 2
-    assert exit_code(raising(PermissionError(errno.EACCES, "Permission denied", "runs/locked/x"))) == 2
-    assert "cannot use runs/locked/x: Permission denied; check the path" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may search every folder")
-def test_a_folder_without_search_permission_is_reported(capsys, tmp_path):
-    (tmp_path / "run").mkdir(mode=0o600)
-    assert exit_code(lambda: (tmp_path / "run" / "config.yaml").stat() and None) == 2
-    assert "Permission denied; check the path and its permissions" in capsys.readouterr().err
-
-
-def test_too_little_memory_prints_one_line_and_exits_with_2(capsys):
+def exhausted():
     import tensorflow as tf
 
-    for error in (MemoryError(), tf.errors.ResourceExhaustedError(None, None, "OOM")):
-        assert exit_code(raising(error)) == 2
-        assert capsys.readouterr().err.startswith("error: there is not enough memory: reduce")
+    raise tf.errors.ResourceExhaustedError(None, None, "OOM")
 
 
-def test_a_missing_dependency_is_named(capsys):
-    assert exit_code(raising(ModuleNotFoundError("no", name="PIL.Image"))) == 2
-    assert capsys.readouterr().err == "error: PIL.Image is not installed: pip install 'tfsparsecap[all]'\n"
-    with pytest.raises(ModuleNotFoundError):
-        command.run(raising(ModuleNotFoundError("no", name="tfsparsecap.absent")))
+def too_long():
+    Path("x" * 300).stat()
 
 
-def test_other_errors_keep_their_traceback():
-    with pytest.raises(ZeroDivisionError):
-        command.run(raising(ZeroDivisionError()))
-    with pytest.raises(FileNotFoundError):
-        command.run(raising(FileNotFoundError(errno.ENOENT, "gone")))
+FULL = OSError(errno.ENOSPC, "No space left on device", "runs/x/log")
+DENIED = PermissionError(errno.EACCES, "Permission denied", "runs/locked/x")
+MISSING = ModuleNotFoundError("no", name="PIL.Image")
 
 
-def test_an_interrupt_exits_with_130(capsys):
-    assert exit_code(raising(KeyboardInterrupt())) == 130
-    assert capsys.readouterr().err == "error: stopped\n"
-    assert exit_code(raising(KeyboardInterrupt("stopped: go on"))) == 130
-    assert capsys.readouterr().err == "error: stopped: go on\n"
+@pytest.mark.parametrize(
+    ("main", "code", "message"),
+    [
+        (raising(InputError("this is wrong:\n  correct it")), 2, "this is wrong: correct it\n"),
+        (raising(FULL), 2, "the disk is full while writing runs/x/log"),
+        (too_long, 2, "cannot use xxx"),
+        (raising(DENIED), 2, "cannot use runs/locked/x: Permission denied; check the path"),
+        (raising(MemoryError()), 2, "there is not enough memory: reduce"),
+        (exhausted, 2, "there is not enough memory: reduce"),
+        (raising(MISSING), 2, "PIL.Image is not installed: pip install 'tfsparsecap[all]'\n"),
+        (raising(WorkerLost("a worker is lost")), 3, "a worker is lost\n"),
+        (raising(KeyboardInterrupt()), 130, "stopped\n"),
+        (raising(KeyboardInterrupt("stopped: go on")), 130, "stopped: go on\n"),
+    ],
+)
+def test_errors_of_users_and_machines_print_one_line(capsys, main, code, message):
+    assert exit_code(main) == code
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {message}") and captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ZeroDivisionError(),
+        FileNotFoundError(errno.ENOENT, "gone"),
+        ModuleNotFoundError("no", name="tfsparsecap.absent"),
+    ],
+)
+def test_other_errors_keep_their_traceback(error):
+    with pytest.raises(type(error)):
+        command.run(raising(error))
 
 
 def test_a_closed_pipe_is_not_an_error():

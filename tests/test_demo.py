@@ -79,15 +79,6 @@ def make_run(options, name: str, *settings: str, scored: bool) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_output_ends_with_a_table_and_the_sheet(finished):
-    output, _ = finished
-    table = output[output.rindex("held-out images, captioned by") :]
-    for row in ("CIDEr", "correct captions", "non-zero weights", "file, KB", "ms per caption"):
-        assert row in table
-    assert "sheet.png" in table
-
-
 def test_the_table_of_several_seeds_has_means_and_standard_deviations():
     def results(correct):
         common = {
@@ -109,8 +100,13 @@ def test_the_table_of_several_seeds_has_means_and_standard_deviations():
 
 
 @pytest.mark.slow
-def test_runs_files_results_and_sheet_are_written(finished):
-    _, folder = finished
+def test_runs_files_results_and_sheets_are_written(finished):
+    output, folder = finished
+    captions = output[: output.index("1 of 4")]
+    assert re.search(r"astronaut\.jpg: (Perhaps: \w+|\w+ .*\d%\))", captions)
+    table = output[output.rindex("held-out images, captioned by") :]
+    for row in ("CIDEr", "correct captions", "non-zero weights", "file, KB", "ms per caption", "sheet.png"):
+        assert row in table
     for name in ("dense", "sparse"):
         assert (folder / name / "model.keras").is_file()
         assert (folder / f"{name}.tflite").read_bytes()[4:8] == b"TFL3"
@@ -120,39 +116,20 @@ def test_runs_files_results_and_sheet_are_written(finished):
     assert results["sparse"]["kilobytes"] == (folder / "sparse.tflite").stat().st_size / 1e3
     assert results["sparse"]["images"] == 3
     assert results["sparse"]["kilobytes"] < results["dense"]["kilobytes"]
-    with Image.open(folder / "sheet.png") as sheet:
-        assert sheet.width > 600
+    for name in ("sheet.png", "photographs.png"):
+        with Image.open(folder / name) as sheet:
+            assert sheet.width > 600
 
 
-@pytest.mark.slow
-def test_photographs_are_captioned_before_the_training(finished):
-    output, folder = finished
-    captions = output[: output.index("1 of 4")]
-    assert re.search(r"astronaut\.jpg: (Perhaps: \w+|\w+ .*\d%\))", captions)
-    with Image.open(folder / "photographs.png") as sheet:
-        assert sheet.width > 600
-
-
-@pytest.mark.parametrize("name", ["dense", "sparse"])
-def test_finished_runs_are_reused(options, training_calls, name):
-    make_run(options, name, scored=True)
-    assert train(name, options) == options.folder / name
-    assert training_calls == []
-
-
-def test_again_trains_finished_captioners_again(options, training_calls):
-    folder = make_run(options, "dense", scored=True)
-    options.again = True
-    train("dense", options)
-    assert training_calls == [("dense", False)]
-    assert not folder.exists()
-
-
-def test_interrupted_runs_are_resumed(options, training_calls):
-    folder = make_run(options, "sparse", scored=False)
-    train("sparse", options)
-    assert training_calls == [("sparse", True)]
-    assert folder.exists()
+@pytest.mark.parametrize(
+    ("again", "scored", "calls"),
+    [(False, True, []), (True, True, [("dense", False)]), (False, False, [("dense", True)])],
+)
+def test_finished_runs_are_reused_and_interrupted_ones_resumed(options, training_calls, again, scored, calls):
+    folder = make_run(options, "dense", scored=scored)
+    options.again = again
+    assert train("dense", options) == folder
+    assert training_calls == calls and folder.exists() != again
 
 
 def test_runs_with_other_settings_are_kept(options, training_calls):
@@ -182,24 +159,13 @@ def test_the_sparse_captioner_starts_from_the_dense_one_and_learns_from_it(tmp_p
     assert demo._config("sparse", ["training.epochs=7"], folder).training.epochs == 7
 
 
-def test_commands_print_json(tmp_path, monkeypatch):
-    (tmp_path / "echo_arguments.py").write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert demo._run("echo_arguments", "a b") == ["a b", "--json"]
-
-
-def test_failed_commands_are_errors():
-    with pytest.raises(InputError, match=r"json\.tool failed with exit code [12]"):
-        demo._run("json.tool", "absent")
-
-
-def test_the_output_folder_must_not_be_a_file(tmp_path):
+def test_wrong_options_and_failed_commands_are_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="not a folder"):
-        demo.main(["--folder", str(tmp_path / "file")])
-
-
-def test_invalid_settings_are_reported_before_anything_is_written(tmp_path):
-    with pytest.raises(InputError, match=r"training\.epochs"):
-        demo.main(["--folder", str(tmp_path / "demo"), "training.epoch=1"])
-    assert not list(tmp_path.iterdir())
+    for call, message in (
+        (lambda: demo._run("json.tool", "absent"), r"json\.tool failed with exit code [12]"),
+        (lambda: demo.main(["--folder", str(tmp_path / "file")]), "not a folder"),
+        (lambda: demo.main(["--folder", str(tmp_path / "demo"), "training.epoch=1"]), r"training\.epochs"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

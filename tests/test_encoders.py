@@ -29,10 +29,3 @@ def test_the_list_can_be_filtered_sorted_and_printed_as_json(capsys):
 def test_a_text_that_no_name_contains_is_an_error():
     with pytest.raises(InputError, match="no network has zzz or yyy in its name"):
         main(["zzz", "yyy"])
-
-
-def test_the_help_shows_how_to_use_an_encoder(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["--help"])
-    assert end.value.code == 0
-    assert "model.encoder.network=tiny_vit_5m" in capsys.readouterr().out

@@ -43,11 +43,6 @@ def test_other_values_are_rejected(value, limits):
         check_number("size", value, **limits)
 
 
-def test_the_message_names_all_limits():
-    with pytest.raises(InputError, match=r"^rate is 2: give a number of at least 0 and below 1$"):
-        check_number("rate", 2, at_least=0, below=1)
-
-
 def test_reasons_end_with_a_sentence():
     assert first_line(ValueError("No tensor. Do it like this:\nf(x)")) == "No tensor"
     assert first_line(ValueError("Received:\nx")) == "Received"

@@ -158,7 +158,7 @@ def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
 def test_all_scores_of_a_run_and_the_reason_for_a_missing_one(
     capsys, copied_run, with_java, tmp_path, monkeypatch
 ):
-    # METEOR takes ten seconds to start; tests/metrics/test_scores.py compares it.
+    # METEOR takes ten seconds to start; tests/captioning/metrics/test_scores.py compares it.
     monkeypatch.setattr(scores_module, "meteor", lambda references, captions, progress: 0.25)
     assert exit_code(copied_run, "--spice-jars", tmp_path) == 0
     table = printed(capsys)
@@ -170,26 +170,6 @@ def test_all_scores_of_a_run_and_the_reason_for_a_missing_one(
     )
     names = {"BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "uniqueness", "vocabulary_share"}
     assert names <= set(scores) and "SPICE" not in scores and scores["METEOR"] == 0.25
-
-
-@pytest.mark.slow
-def test_scores_that_need_no_java_are_computed_without_it(capsys, commands, copied_run, tmp_path):
-    assert exit_code(copied_run, "--spice", "--spice-jars", tmp_path) == 0
-    table = printed(capsys)
-    assert table.count("not computed: Java is not installed") == 3 and "ROUGE-L" in table
-    assert "uniqueness" not in table
-
-
-def test_contradicting_options_are_refused_before_captioning(capsys, copied_run):
-    for options, message in (
-        (["--metrics", "BLEU,METEORR"], "no metric 'METEORR': did you mean METEOR"),
-        (["--metrics", "BLEU", "--spice"], "--metrics leaves SPICE out"),
-        (["--training-captions", "x.json"], "is for --results"),
-        (["--threads", "0"], "--threads is 0"),
-        (["--threads", "2"], "--threads is for a .tflite file"),
-    ):
-        assert exit_code(copied_run, *options) == 2
-        assert message in capsys.readouterr().err
 
 
 def score_files(folder, results, references, *more):
@@ -228,25 +208,6 @@ def test_files_of_another_form_are_refused(capsys, tmp_path, results, references
     assert message in error and error.startswith("error: ") and error.count("\n") == 1 and len(error) < 500
 
 
-def test_a_folder_instead_of_a_file_is_refused(capsys, tmp_path):
-    assert exit_code("--results", tmp_path, "--references", tmp_path) == 2
-    assert "Is a directory" in capsys.readouterr().err
-
-
-def test_unusual_image_ids_and_paths_are_written_and_printed(capsys, tmp_path):
-    odd = ["[/red]", "\ud83d", "\x1b[31m", "9" * 5000]
-    results = [{"image_id": name, "caption": "a dog"} for name in [*odd, "caf\u00e9"]]
-    references = [{"image_id": name, "caption": ""} for name in odd]
-    references.append({"image_id": "caf\u00e9", "caption": "a dog"})
-    folder = tmp_path / "o[" / "i]"
-    folder.mkdir(parents=True)
-    assert score_files(folder, results, references, "--output", tmp_path / "out") == 0
-    table = printed(capsys)
-    assert "4 left out, no word in a reference ([/red], ?, ?[31m and 1 more)" in table
-    rows = json.loads((tmp_path / "out" / "captions_given.json").read_text(encoding="utf-8"))
-    assert [row["image_id"] for row in rows] == ["[/red]", "?", "\x1b[31m", "9" * 5000, "caf\u00e9"]
-
-
 def test_options_that_exclude_results_are_refused(capsys, tmp_path):
     (tmp_path / "file").write_text("x")
     for options, message in (
@@ -259,17 +220,28 @@ def test_options_that_exclude_results_are_refused(capsys, tmp_path):
         assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_paths_and_options_that_cannot_be_evaluated_are_refused(capsys, tmp_path, copied_run):
-    assert exit_code() == 2
-    assert "there is nothing to evaluate" in capsys.readouterr().err
-    assert exit_code(tmp_path / "absent") == 2
-    assert "cannot read" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("RUN --metrics BLEU,METEORR", "no metric 'METEORR': did you mean METEOR"),
+        ("RUN --metrics BLEU --spice", "--metrics leaves SPICE out"),
+        ("RUN --training-captions x.json", "is for --results"),
+        ("RUN --threads 0", "--threads is 0"),
+        ("RUN --threads 2", "--threads is for a .tflite file"),
+        ("RUN --beam 0", "--beam is 0"),
+        ("RUN --split tset", "invalid choice: 'tset'"),
+        ("RUN --data empty", "choose another folder"),
+        ("", "there is nothing to evaluate"),
+        ("absent", "cannot read"),
+        ("x.tflite", "is not a .tflite file"),
+        ("--results empty --references empty", "Is a directory"),
+    ],
+)
+def test_wrong_paths_and_options_are_refused_before_captioning(
+    capsys, tmp_path, tiny_run, monkeypatch, given, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty" / "below").mkdir(parents=True)
     (tmp_path / "x.tflite").write_text("no file of that kind")
-    assert exit_code(tmp_path / "x.tflite") == 2
-    assert "is not a .tflite file" in capsys.readouterr().err
-    assert exit_code(copied_run, "--beam", "0") == 2
-    assert "--beam is 0" in capsys.readouterr().err
-    assert exit_code(copied_run, "--split", "tset") == 2
-    (tmp_path / "elsewhere").mkdir()
-    assert exit_code(copied_run, "--data", tmp_path) == 2
-    assert "choose another folder" in capsys.readouterr().err
+    assert exit_code(*(tiny_run if part == "RUN" else part for part in given.split())) == 2
+    assert message in capsys.readouterr().err

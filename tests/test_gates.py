@@ -48,17 +48,11 @@ def test_samples_are_binary_and_pass_the_gradient(dtype):
     np.testing.assert_array_equal(tape.gradient(values, probability, upstream), upstream)
 
 
-@pytest.mark.parametrize("probability", [0.001, 0.0067, 0.25, 0.5, 0.9933])
+@pytest.mark.parametrize("probability", [0.0, 0.001, 0.5, 0.9933, 1.0])
 def test_the_mean_of_samples_equals_the_probability(probability):
     count = 400_000
     mean = tf.reduce_mean(straight_through_bernoulli(tf.fill([count], probability), tf.constant([5, 6])))
-    assert abs(float(mean) - probability) < 5 * np.sqrt(probability * (1 - probability) / count)
-
-
-def test_probabilities_of_zero_and_one_are_exact():
-    for probability in (0.0, 1.0):
-        values = straight_through_bernoulli(tf.fill([500_000], probability), tf.constant([0, 1]))
-        np.testing.assert_array_equal(np.unique(values), [probability])
+    assert abs(float(mean) - probability) <= 5 * np.sqrt(probability * (1 - probability) / count)
 
 
 def test_samples_of_neighbours_and_of_successive_seeds_are_independent():
@@ -117,16 +111,10 @@ def test_expand_and_block_sum_equal_numpy(shape, block):
     values = np.random.default_rng(1).normal(size=shape).astype("float32")
     sums = values.reshape(rows, block[0], columns, block[1]).sum((1, 3))
     np.testing.assert_allclose(gate.block_sum(tf.constant(values)), sums, rtol=1e-5)
-    assert gate.size == np.prod(shape)
+    assert gate.size == float(gate.open_count()) == np.prod(shape)
+    gate.logits.assign(mask)
+    assert float(gate.open_count()) == (np.kron(mask, np.ones(block)) > 0).sum()
     assert gate.block_size * rows * columns == gate.size
-
-
-def test_open_count_counts_weights_not_blocks():
-    gate = Gate(block_shape=(4, 1))
-    gate.build((8, 3))
-    assert float(gate.open_count()) == 24
-    gate.logits.assign([[1.0, 0.0, -1.0], [2.0, -3.0, 1e-9]])
-    assert float(gate.open_count()) == 3 * 4
 
 
 def test_open_count_is_exact_beyond_float32_precision():
@@ -158,19 +146,6 @@ def test_gradients_equal_those_in_the_paper(training, closed_weights_learn):
     np.testing.assert_allclose(of_logits, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_weight_and_logits_keep_their_dtypes(dtype):
-    gate = Gate()
-    gate.build((4, 4))
-    with tf.GradientTape() as tape:
-        gated = gate(tf.ones([4, 4], dtype), training=True)
-        loss = tf.reduce_sum(gated)
-    assert gated.dtype == dtype
-    gradient = tape.gradient(loss, gate.logits.value)
-    assert gradient.dtype == tf.float32
-    np.testing.assert_allclose(gradient, np.full((4, 4), sigmoid(5) * (1 - sigmoid(5))), rtol=1e-4)
-
-
 def test_a_gate_samples_in_training_and_rounds_otherwise():
     gate = Gate(initial_logit=0.1, seed=1)
     gate.build((20, 20))
@@ -183,59 +158,6 @@ def test_a_gate_samples_in_training_and_rounds_otherwise():
     flag = tf.function(lambda training: gate(weight, training=training))
     np.testing.assert_array_equal(flag(tf.constant(False)), weight)
     assert np.any(flag(tf.constant(True)) != 1.0)
-
-
-@pytest.mark.parametrize("freeze", ["trainable", "samples"])
-def test_a_frozen_gate_always_rounds(freeze):
-    gate = Gate(initial_logit=0.1)
-    gate.build((20, 20))
-    setattr(gate, freeze, False)
-    np.testing.assert_array_equal(gate(tf.ones([20, 20]), training=True), tf.ones([20, 20]))
-
-
-@pytest.mark.parametrize("trainable", [True, False])
-def test_an_independent_gate_does_not_follow_its_layer(trainable):
-    layer = GatedDense(3)
-    layer.build((None, 4))
-    gate = layer.kernel_gate
-    gate.trainable = trainable
-    gate.independent = True
-    for value in (True, False, True):
-        layer.trainable = value
-        assert layer._kernel.trainable == value
-        assert gate.trainable == gate.logits.trainable == trainable
-    gate.independent = False
-    for value in (False, True):
-        layer.trainable = value
-        assert gate.trainable == gate.logits.trainable == value
-
-
-def test_equal_seeds_give_equal_gates_and_no_seed_uses_the_global_one():
-    def masks(seed):
-        gate = Gate(initial_logit=0.0, seed=seed)
-        gate.build((30, 30))
-        return [np.asarray(gate.mask(True)) for _ in range(2)]
-
-    np.testing.assert_array_equal(masks(7), masks(7))
-    assert np.any(masks(7)[0] != masks(8)[0])
-    drawn_twice = []
-    for _ in range(2):
-        keras.utils.set_random_seed(11)
-        drawn_twice.append(masks(None))
-    np.testing.assert_array_equal(*drawn_twice)
-
-
-def test_config_round_trip():
-    gate = Gate(block_shape=(16, 1), initial_logit=2.0, seed=5, name="kernel_gate")
-    again = Gate.from_config(gate.get_config())
-    assert (again.block_shape, again.initial_logit, again.seed, again.name) == (
-        (16, 1),
-        2.0,
-        5,
-        "kernel_gate",
-    )
-    rebuilt = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(gate))
-    assert isinstance(rebuilt, Gate)
 
 
 def test_each_gate_of_nested_and_shared_layers_is_found_once():

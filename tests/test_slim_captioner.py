@@ -10,7 +10,6 @@ from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.training.encoder_slimming import sample_batches
 from tfsparsecap.captioning.training.teachers import load_teachers
 from tfsparsecap.captioning.training.train_run import train_run
 from tfsparsecap.command import run as run_command
@@ -118,37 +117,6 @@ def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, 
         make_captioner(small.config, small.tokenizer)
 
 
-@pytest.mark.slow
-def test_removed_channels_of_the_image_encoder_are_predicted_from_training_images(
-    tiny_run, tmp_path, monkeypatch
-):
-    finished = FinishedRun.load(tiny_run)
-    encoder, records = finished.captioner.encoder, load_data(finished.config).split("train")
-    (first, *_) = batches = sample_batches(encoder, records)
-    assert len(batches) == 2 and first.shape == (16, 32, 32, 3) and -1 <= first.min() < first.max() <= 1
-    images = (first + 1) * 127.5
-    whole = np.array(finished.captioner.encoder(images))
-
-    def error_of(name):
-        options = {"encoder_channels": 0.6, "encoder_budget": "parameters"}
-        made = slim_captioner.slim_run(tiny_run, tmp_path / name, **options)
-        features = np.array(FinishedRun.load(tmp_path / name).captioner.encoder(images))
-        return np.square(features - whole).mean(), made["notes"]
-
-    def no_data(config):
-        raise InputError("the folder is missing")
-
-    predicted, notes = error_of("predicted")
-    assert notes == []
-    monkeypatch.setattr("tfsparsecap.captioning.settings.build.load_data", no_data)
-    unpredicted, notes = error_of("unpredicted")
-    assert predicted < 0.9 * unpredicted
-    assert notes == [
-        "channels are chosen by their gammas, or norms, and not predicted from training images: the folder is"
-        " missing"
-    ]
-
-
 def sentence(capsys, *argv):
     with pytest.raises(SystemExit) as end:
         run_command(lambda: slim_captioner.main(list(map(str, argv))))
@@ -169,12 +137,3 @@ def test_mistakes_are_reported_and_nothing_is_written(tiny_run, tmp_path, capsys
     assert "is not a run folder" in sentence(capsys, tmp_path / "absent", *output, *width)
     assert "model.kind=soft_attention, which has no" in sentence(capsys, tiny_run, *output, *width)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_function_of_the_same_name_can_still_be_called():
-    import keras
-
-    import tfsparsecap as sc
-
-    layers = [keras.Input((8,)), keras.layers.Dense(32), keras.layers.Dense(2)]
-    assert sc.slim(keras.Sequential(layers), 0.5).layers[0].units == 16

@@ -46,14 +46,6 @@ def test_a_child_ends_with_a_parent_that_is_killed():
         assert output.read() == b""  # until it has ended
 
 
-def test_a_child_of_a_living_parent_is_not_disturbed(tmp_path):
-    with (tmp_path / "log").open("wb") as log:
-        child = start_child(command(0.1), log)
-        assert child.wait(timeout=60) == 0
-        child.stdin.close()
-    assert (tmp_path / "log").read_bytes() == b"started survived"
-
-
 def test_other_processes_do_not_watch_their_standard_input(monkeypatch):
     monkeypatch.delenv("TFSPARSECAP_ENDS_WITH_STDIN", raising=False)
     end_with_parent()

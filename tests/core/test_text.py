@@ -3,23 +3,7 @@
 import pytest
 import tensorflow_text
 
-from tfsparsecap.core.text import folded, one_line, percent, short_count, spaced
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (1_234_567, "1.2 M"),
-        (310_544, "311 k"),
-        (954, "954"),
-        (999_400, "999 k"),
-        (999_600, "1.0 M"),
-        (999.7, "1 k"),
-        (0, "0"),
-    ],
-)
-def test_counts_are_shortened(number, text):
-    assert short_count(number) == text
+from tfsparsecap.core.text import folded, one_line, percent, spaced
 
 
 def test_percentages_have_no_rounding_noise():

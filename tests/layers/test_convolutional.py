@@ -39,8 +39,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("block_shape", [(1, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize(("block_shape", "training"), [((1, 1), False), ((4, 1), True), ((2, 2), True)])
 @pytest.mark.parametrize("name", CASES)
 def test_a_gated_layer_equals_the_stock_layer_with_masked_weights(twins, name, block_shape, training):
     make, x = CASES[name]
@@ -90,32 +89,3 @@ def test_depthwise_kernels_are_gated_by_single_weights_without_warning():
         separable.build((None, 8, 8, 16))
     assert layer.kernel_gate.block == separable.depthwise_kernel_gate.block == (1, 1)
     assert separable.pointwise_kernel_gate.block == (16, 1)
-
-
-def test_mixed_precision():
-    layer = layers.GatedConv2D(5, 3, dtype="mixed_float16")
-    with tf.GradientTape() as tape:
-        output = layer(IMAGE, training=True)
-        loss = tf.reduce_sum(tf.cast(output, "float32"))
-    assert output.dtype == "float16"
-    assert tape.gradient(loss, layer.kernel_gate.logits.value).dtype == tf.float32
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        layers.GatedConv2D(5, 3),
-        layers.GatedDepthwiseConv2D(3),
-        layers.GatedConv2DTranspose(5, 3),
-        layers.GatedSeparableConv2D(5, 3),
-    ],
-)
-def test_layers_are_saved_and_loaded_with_raw_weights_and_gates(tmp_path, layer):
-    model = keras.Sequential([keras.Input(IMAGE.shape[1:]), layer])
-    for gate in layer.gate_of.values():
-        gate.logits.assign(RANDOM.normal(size=gate.logits.shape))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    for mine, theirs in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    np.testing.assert_allclose(again(IMAGE), model(IMAGE))

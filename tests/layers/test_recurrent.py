@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap import layers
-from tfsparsecap.gates import Gate, gates, sample_gates_once
+from tfsparsecap.gates import Gate, gates
 
 RANDOM = np.random.default_rng(0)
 BATCH, LENGTH, SIZE = 2, 3, 4
@@ -85,25 +85,21 @@ CASES = {
 }
 
 
-def check_one_masked_kernel(twins, name, **how):
+INFERENCE = ["lstm with masking", "lstm stateful", "gru reading in parts", "simple", "cells in a stack"]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        *((name, {"training": True, "compiled": True}) for name in CASES),
+        *((name, {"training": True}) for name in ("lstm of sequences", "gru with recurrent dropout")),
+        *((name, {"training": False}) for name in INFERENCE),
+    ],
+)
+def test_a_sequence_uses_one_masked_kernel(twins, name, how):
     make, x = CASES[name]
     gated, stock = twins.outputs(make, x, **how)
     np.testing.assert_allclose(gated, stock, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_sequence_uses_one_masked_kernel_in_training(twins, name):
-    check_one_masked_kernel(twins, name, training=True, compiled=True)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_sequence_uses_one_masked_kernel_in_inference(twins, name):
-    check_one_masked_kernel(twins, name, training=False)
-
-
-@pytest.mark.parametrize("name", ["lstm of sequences", "gru with recurrent dropout", "cells in a stack"])
-def test_a_sequence_uses_one_masked_kernel_in_eager_training(twins, name):
-    check_one_masked_kernel(twins, name, training=True)
 
 
 @pytest.mark.parametrize("name", ["lstm of sequences", "gru reading in parts", "convolutional lstm"])
@@ -152,139 +148,3 @@ def test_a_shared_layer_is_sampled_once_per_pass(counted):
     counted.clear()
     np.testing.assert_array_equal(model(X, training=True), np.zeros((BATCH, 6)))
     assert len(counted) == 2
-
-
-@pytest.mark.slow
-def test_sequences_of_unknown_length_are_sampled_once(counted):
-    signature = [tf.TensorSpec((None, None, SIZE))]
-    inputs = keras.Input((None, SIZE))
-    model = keras.Model(inputs, keras.layers.RNN(layers.GatedGRUCell(6), return_sequences=True)(inputs))
-    half_open(model)
-    counted.clear()
-    assert tf.function(lambda x: model(x, training=True), signature)(X).shape == (BATCH, LENGTH, 6)
-    assert len(counted) == 2
-
-    dense = keras.Sequential([keras.Input((None, SIZE)), keras.layers.TimeDistributed(layers.GatedDense(9))])
-    half_open(dense)
-    counted.clear()
-    # As many sequences as steps: Keras 3.15's TimeDistributed confuses them if both are unknown.
-    constant = tf.random.normal([3, 1, SIZE]) * tf.ones([1, 3, 1])
-    output = tf.function(lambda x: dense(x, training=True), signature)(constant)
-    assert len(counted) == 1
-    np.testing.assert_allclose(output, tf.repeat(output[:, :1], 3, axis=1), rtol=1e-6)
-
-
-def test_a_cell_inside_a_custom_cell_is_sampled_before_the_loop():
-    class Residual(keras.layers.Layer):
-        """A cell whose gates are not visible to Keras's RNN."""
-
-        def __init__(self):
-            super().__init__()
-            self.cell = layers.GatedLSTMCell(SIZE)
-            self.state_size = self.cell.state_size
-
-        def build(self, input_shape):
-            self.cell.build(input_shape)
-
-        def call(self, inputs, states, training=None):
-            output, states = self.cell(inputs, states, training=training)
-            return output + inputs, states
-
-    rnn = keras.layers.RNN(Residual(), return_sequences=True)
-    rnn(X)
-    half_open(rnn)
-
-    @tf.function
-    def run():
-        with sample_gates_once(rnn, training=True):
-            return rnn(X, training=True), rnn(X, training=True)
-
-    np.testing.assert_array_equal(*run())
-
-
-def test_custom_loops_over_a_cell_with_dropout_keep_no_sample(counted):
-    cell = layers.GatedLSTMCell(6, dropout=0.5)
-    rnn = keras.layers.RNN(cell)
-    rnn(X)
-    half_open(rnn)
-    states = [tf.zeros([BATCH, 6])] * 2
-
-    @tf.function
-    def own_loop():
-        with sample_gates_once(cell, training=True):
-            return tf.while_loop(
-                lambda step, *_: step < 3,
-                lambda step, h, c: (step + 1, *cell(X[:, step], [h, c], training=True)[1]),
-                (0, *states),
-            )
-
-    cell(X[:, 0], states, training=True)
-    cell.reset_dropout_mask()  # required by Keras for direct calls of a cell
-    own_loop()
-    cell.reset_dropout_mask()
-    counted.clear()
-    assert np.any(rnn(X, training=True) != rnn(X, training=True))
-    assert len(counted) == 4
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_layer_that_raises_keeps_no_sample(compiled, counted):
-    class Failing(layers.GatedLSTMCell):
-        fails = False
-
-        def call(self, *args, **kwargs):
-            if Failing.fails:
-                raise RuntimeError("as asked")
-            return super().call(*args, **kwargs)
-
-    rnn = keras.layers.RNN(Failing(6))
-    rnn(X)
-    half_open(rnn)
-    Failing.fails = True
-    run = lambda: rnn(X, training=True)  # noqa: E731
-    with pytest.raises(RuntimeError, match="as asked"):
-        (tf.function(run) if compiled else run)()
-    Failing.fails = False
-    counted.clear()
-    # The rounded kernel, not a tensor of a deleted graph.
-    np.testing.assert_array_equal(rnn.cell.kernel, np.zeros((SIZE, 24)))
-    outputs = [np.asarray((tf.function(run) if compiled else run)()) for _ in range(2)]
-    assert len(counted) == 1 + 4
-    assert np.any(outputs[0] != outputs[1])
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision(policy):
-    rnn = keras.layers.RNN(layers.GatedLSTMCell(6, dtype=policy), dtype=policy)
-    with tf.GradientTape() as tape:
-        output = rnn(X, training=True)
-        loss = tf.reduce_sum(tf.cast(output, "float32"))
-    assert output.dtype == policy.removeprefix("mixed_")
-    gradients = tape.gradient(loss, [gate.logits.value for gate in gates(rnn)])
-    assert len(gradients) == 2
-    assert all(gradient.dtype == tf.float32 for gradient in gradients)
-
-
-def test_cells_are_saved_and_loaded_with_raw_weights_and_gates(tmp_path):
-    cell = keras.layers.StackedRNNCells([layers.GatedLSTMCell(6, block_shape=(2, 1)), layers.GatedGRUCell(6)])
-    model = keras.Sequential([keras.Input((LENGTH, SIZE)), keras.layers.RNN(cell)])
-    for gate in gates(model):
-        gate.logits.assign(RANDOM.normal(size=gate.logits.shape))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert again.layers[0].cell.cells[0].block_shape == (2, 1)
-    for mine, theirs in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    np.testing.assert_allclose(again(X), model(X))
-
-
-def test_a_stateful_layer_carries_its_state_between_passes(twins):
-    model = sequential(lstm(stateful=True))()
-    model(X)
-    twins.gate_all(model)
-    model.layers[0].reset_state()
-    first, second = np.asarray(model(X)), np.asarray(model(X))
-    model.layers[0].reset_state()
-    np.testing.assert_allclose(model(X), first)
-    np.testing.assert_allclose(model(X), second)
-    assert np.any(first != second)

@@ -95,13 +95,6 @@ def test_flops_equal_those_of_tensorflows_profiler():
     assert 2 * multiply_adds(model) == profiler.profile(traced.graph, options=options).total_float_ops > 0
 
 
-def test_quantized_and_mixed_precision_layers_are_counted():
-    assert multiply_adds(sequential((6,), layers.Dense(5, dtype="mixed_float16"))) == 30
-    model = sequential((6,), layers.Dense(5), layers.Dense(4))
-    model.layers[0].quantize("int8")
-    assert multiply_adds(model) == 50
-
-
 class Product(layers.Layer):
     """Multiplies by a matrix without a formula."""
 
@@ -146,23 +139,6 @@ def test_layers_without_a_formula_are_reported(part, name, known):
 def test_operations_outside_layers_are_reported():
     result = measured(functional((6, 8), lambda x: keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1)))))
     assert any("matmul" in note for note in result.notes)
-
-
-class Twice(keras.Model):
-    """Calls one layer twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = layers.Dense(5)
-
-    def call(self, inputs):
-        return self.dense(self.dense(inputs))
-
-
-def test_every_call_of_a_layer_counts():
-    model = Twice()
-    model(tf.ones([1, 5]))
-    assert measured(model).totals["all weights"].flops == 2 * 2 * 25
 
 
 class Gram(layers.Layer):

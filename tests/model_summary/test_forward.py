@@ -9,7 +9,6 @@ from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttenti
 from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.forward import forward
-from tfsparsecap.pruning import prune
 
 SMALL = {"embedding_size": 6, "rnn_size": 8, "attention_size": 5}
 
@@ -23,17 +22,6 @@ class Named(keras.Model):
 
     def call(self, left, right):
         return self.first(left) + self.second(right)
-
-
-class Lookup(keras.Model):
-    """Takes integers only."""
-
-    def __init__(self):
-        super().__init__(name="lookup")
-        self.table = self.add_weight(shape=(20, 4), name="table")
-
-    def call(self, tokens):
-        return tf.gather(self.table, tokens)
 
 
 def uses(model, layer, input_shapes=None, **search):
@@ -60,38 +48,10 @@ def test_input_shapes_of_functional_models_are_given_by_name_or_in_order(two, gi
     assert uses(two, two.get_layer("dense"), given) == [7]
 
 
-def test_a_fixed_batch_size_is_kept_and_noted():
-    model = keras.Sequential([keras.Input(batch_shape=(4, 3, 2)), layers.LSTM(5, stateful=True)])
-    assert "4 examples" in forward(model, [model]).notes[0]
-
-
-def test_subclassed_models_use_the_shapes_they_were_built_with():
-    model = type("Plain", (keras.Model,), {"call": lambda self, x: self.dense(x)})()
-    model.dense = layers.Dense(3)
-    model(tf.ones([2, 4, 5]))
-    assert uses(model, model.dense) == [4]
-
-
 def test_inputs_of_subclassed_models_are_given_by_argument():
     model = Named()
     model(tf.ones([2, 3, 5]), tf.ones([2, 3, 4]))
     assert uses(model, model.first, {"left": (6, 5), "right": (6, 4)}) == [6]
-
-
-def test_inputs_of_pruned_subclassed_models_are_given_by_argument():
-    model = Named()
-    model(tf.ones([2, 3, 5]), tf.ones([2, 3, 4]))
-    prune(model, "magnitude", sparsity=0.5)
-    assert uses(model, model.first, {"left": (6, 5), "right": (6, 4)}) == [6]
-
-
-def test_integer_inputs_are_given_with_their_dtype():
-    model = Lookup()
-    model(tf.ones([2, 5], tf.int32))
-    with pytest.raises(InputError, match=r"lookup cannot be called on inputs of shape \(1, 5\)"):
-        forward(model, [model])
-    for given in (keras.Input((5,), dtype="int32"), tf.TensorSpec([None, 5], tf.int32)):
-        forward(model, [model], given)
 
 
 def test_a_captioner_encodes_once_and_steps_for_every_token_and_beam():
@@ -127,43 +87,30 @@ def test_the_model_is_not_changed():
     assert model.losses == []  # no tensor of a deleted graph
 
 
+def transformer(**options):
+    return ObjectRelationTransformer(30, size=8, hidden_size=8, layers=1, heads=2, feature_size=7, **options)
+
+
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("make", "given", "message"),
     [
-        (None, r"words of two has shape \(None, None, 4\).*give input_shapes=, such as"),
-        ({"wrods": (7, 4)}, r"names \['wrods'\], but the inputs of two are \['words', 'image'\]"),
-        ((7, 4), "has 1 entries, but two takes 2: give one for each of"),
-        ([(7, 4)] * 3, "has 3 entries, but two takes 2: give one for each of"),
-        ({"words": (0, 4)}, r"the shape \(0, 4\) for words: give whole numbers above 0"),
-        ({"words": "7x4"}, "'7x4' cannot be an input: give .* a shape without the first axis"),
-        ({"words": (7, 5)}, r"has the shape \(None, 7, 5\) for words, but two takes \(None, None, 4\)"),
+        ("two", None, r"words of two has shape \(None, None, 4\).*give input_shapes=, such as"),
+        ("two", {"wrods": (7, 4)}, r"names \['wrods'\], but the inputs of two are \['words', 'image'\]"),
+        ("two", [(7, 4)] * 3, "has 3 entries, but two takes 2: give one for each of"),
+        ("two", {"words": (0, 4)}, r"the shape \(0, 4\) for words: give whole numbers above 0"),
+        (
+            "two",
+            {"words": (7, 5)},
+            r"shape \(None, 7, 5\) for words, but two takes \(None, None, 4\)",
+        ),
+        ("encoder", None, "has no known input shapes: give input_shapes="),
+        ("encoder", (64, 64, 3), "the encoder takes images of shape"),
+        (lambda: transformer(max_length=5), None, r"words is 9, but captions of .* have at most 5 tokens"),
+        (lambda: SoftAttention(30, feature_size=7, **SMALL), {"pixels": (9, 7)}, r"names \['pixels'\]"),
+        (lambda: SoftAttention(30, feature_size=7, **SMALL), (9, 8), "features of shape"),
     ],
 )
-def test_unusable_shapes_of_functional_models_are_rejected(two, given, message):
+def test_models_and_shapes_that_cannot_be_used_are_refused(request, make, given, message):
+    model = request.getfixturevalue(make) if isinstance(make, str) else make()
     with pytest.raises(InputError, match=message):
-        forward(two, [two], given)
-
-
-def test_models_whose_input_shapes_are_unknown_are_rejected(encoder):
-    with pytest.raises(InputError, match="has no known input shapes: give input_shapes="):
-        forward(encoder, [encoder])
-    forward(encoder, [encoder], (32, 32, 3))
-    with pytest.raises(InputError, match="the encoder takes images of shape"):
-        forward(encoder, [encoder], (64, 64, 3))
-    model = type("Open", (keras.Model,), {"call": lambda self, x: x})(name="open")
-    model.build((None, None, 3))
-    with pytest.raises(InputError, match=r"input x of open has shape \(None, None, 3\)"):
-        forward(model, [model])
-
-
-def test_unusable_captions_and_inputs_of_captioners_are_rejected():
-    transformer = ObjectRelationTransformer(
-        30, size=8, hidden_size=8, layers=1, heads=2, feature_size=7, max_length=5
-    )
-    with pytest.raises(InputError, match=r"words is 9, but captions of .* have at most 5 tokens"):
-        forward(transformer, [transformer])
-    captioner = SoftAttention(30, feature_size=7, **SMALL)
-    with pytest.raises(InputError, match=r"names \['pixels'\]"):
-        forward(captioner, [captioner], {"pixels": (9, 7)})
-    with pytest.raises(InputError, match="features of shape"):
-        forward(captioner, [captioner], (9, 8))
+        forward(model, [model], given)

@@ -11,7 +11,7 @@ from keras import layers
 import tfsparsecap as sc
 from benchmarks.paper_sizes import PAPER_CAPTIONERS
 from tfsparsecap.captioning.models import SoftAttention
-from tfsparsecap.captioning.models.image_encoders import InceptionV1Encoder, MobileNetV1Encoder
+from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
 from tfsparsecap.captioning.models.image_encoders.inception_v1 import inception_v1
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary import summarize as cost
@@ -44,7 +44,7 @@ def with_zeros(model, sparsity):
     return model
 
 
-@pytest.mark.parametrize(("width", "millions"), [(1.0, 569), (0.75, 325), (0.5, 149), (0.25, 41)])
+@pytest.mark.parametrize(("width", "millions"), [(1.0, 569), (0.25, 41)])
 def test_flops_of_mobilenet_are_the_published_ones(width, millions):
     """Howard et al., "MobileNets", table 6, of an image of 224 x 224 and with the classifier."""
     network = keras.applications.MobileNet((224, 224, 3), alpha=width, weights=None)
@@ -160,8 +160,10 @@ def test_the_published_soft_attention_has_11_9_million_weights(shared, published
         assert overall == pytest.approx(float(step["Overall"]), abs=2e-7)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("encoder", ["", pytest.param("Inception-V1_", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("cell", "encoder"),
+    [("lstm", ""), ("gru", ""), pytest.param("lstm", "Inception-V1_", marks=pytest.mark.slow)],
+)
 def test_soft_attention_pruned_has_the_published_nonzeros(cell, encoder, shared, published_soft_attention):
     decoder = published_soft_attention(cell)
     network = inception_v1(224, None) if encoder else None
@@ -175,14 +177,12 @@ def test_soft_attention_pruned_has_the_published_nonzeros(cell, encoder, shared,
         assert f"{left / 1e6:.1f} M" == nonzeros
 
 
-@pytest.mark.parametrize("method", ["magnitude", "supermask"])
 @pytest.mark.parametrize("block_shape", [(1, 1), (16, 1)])
-def test_gated_models_count_like_stripped_ones(method, block_shape):
+def test_gated_models_count_like_stripped_ones(block_shape):
     model = sequential(
         (8, 8, 16), layers.Conv2D(32, 3), layers.BatchNormalization(), layers.Flatten(), layers.Dense(64)
     )
-    options = {} if method == "magnitude" else {"total_steps": 10}
-    pruned = sc.prune(model, method, sparsity=0.75, block_shape=block_shape, **options)
+    pruned = sc.prune(model, "supermask", sparsity=0.75, block_shape=block_shape, total_steps=10)
     random = np.random.default_rng(0)
     for gate in sc.gates.gates(pruned):
         gate.logits.assign(random.normal(-1.0, 1.0, gate.logits.shape))
@@ -200,19 +200,6 @@ def test_gated_models_count_like_stripped_ones(method, block_shape):
     assert with_gates.totals[ALL].flops == 2 * (36 * convolution.size + dense.size)
 
 
-def test_closed_gates_remove_the_flops_of_their_weights(tiny_captioner):
-    dense = quiet(tiny_captioner)
-    sc.prune(tiny_captioner, "magnitude", sparsity=0.5)
-    for gate in sc.gates.gates(tiny_captioner):
-        gate.logits.assign(np.full(gate.logits.shape, -5.0))
-    pruned = quiet(tiny_captioner)
-    assert pruned.totals["decoder, prunable"].nonzeros == 0
-    assert pruned.totals["decoder"].flops == dense.totals["decoder"].flops
-    attention = next(row for row in dense.rows if not row.weights).own_flops
-    assert pruned.totals["decoder"].flops_left == attention > 0
-    assert pruned.totals["encoder"] == dense.totals["encoder"]
-
-
 @pytest.fixture
 def tiny_captioner():
     encoder = MobileNetV1Encoder(0.25, "conv_pw_3_relu", image_size=32, weights=None)
@@ -228,15 +215,6 @@ def test_figures_of_encoder_and_decoder_add_up(tiny_captioner):
     without = quiet(tiny_captioner, input_shapes={"features": (64, 32)}).totals
     assert without["encoder"].flops == 0
     assert without["decoder"].flops == totals["decoder"].flops
-
-
-@pytest.mark.slow
-def test_encoder_flops_equal_those_of_its_network():
-    captioner = SoftAttention(
-        50, encoder=InceptionV1Encoder(), embedding_size=8, rnn_size=8, attention_size=8
-    )
-    totals = quiet(captioner).totals
-    assert totals["encoder"].flops == quiet(captioner.encoder.backbone).totals[ALL].flops
 
 
 def test_every_weight_counts_once_and_keras_agrees():
@@ -306,7 +284,6 @@ def test_large_models_are_compressed_only_on_request(monkeypatch):
         (sequential((3,), layers.Dense(2)), {"beam": -1}, "beam is -1: give a whole number of at least 1"),
         (sequential((3,), layers.Dense(2)), {"words": 0}, "words is 0"),
         (sequential((3,), layers.Dense(2)), {"words": 2.5}, "words is 2.5"),
-        (sequential((3,), layers.Dense(2)), {"index_bytes": True}, "index_bytes is True"),
         (sequential((None, 3), layers.Dense(2)), {}, r"has shape \(None, None, 3\): .*; give input_shapes="),
     ],
 )

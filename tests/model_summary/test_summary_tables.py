@@ -5,7 +5,7 @@ import pytest
 from keras import layers
 
 from tfsparsecap.model_summary.summarize import summary
-from tfsparsecap.model_summary.summary_tables import WIDTH, amount
+from tfsparsecap.model_summary.summary_tables import amount
 
 
 def printed(model, **options):
@@ -28,29 +28,10 @@ def test_rows_show_what_layers_cost():
         assert heading in text
 
 
-def test_long_names_fit_the_width():
-    parts = [
-        layers.Dense(8, name=f"a_layer_with_a_long_name_number_{n}_and_still_more_of_it") for n in range(3)
-    ]
-    text = printed(keras.Sequential([keras.Input((8,)), *parts]))
-    assert max(map(len, text.splitlines())) <= WIDTH
-
-
-def test_names_are_not_cut_without_a_terminal(capsys):
-    model = keras.Sequential([keras.Input((8,)), layers.Dense(8, name="x" * 40)])
-    summary(model)
-    assert "x" * 40 in capsys.readouterr().out
-
-
 def test_a_model_without_weights_has_no_bytes():
     given = keras.Input((6, 8))
     text = printed(keras.Model(given, layers.Attention()([given, given]), name="plain"))
     assert "(no weights)" in text and "plain: bytes" not in text
-
-
-def test_notes_explain_the_counts():
-    text = printed(keras.Sequential([keras.Input((8,)), layers.Dense(8)]), index_bytes=4)
-    assert "2 for each multiply-add" in text and "4 bytes for the index" in text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The figure of a study: it shows our scores and the published ones, in the same colours."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -121,31 +119,6 @@ def test_published_scores_are_drawn_beside_ours_in_the_same_colours(table, figur
     assert 65 < theirs.get_ylim()[0] < 75.1
 
 
-HARD = [f"Hard (class-{kind})" for kind in ("blind", "distribution", "uniform")]
-LOTTERY = [f"Lottery ({kind})" for kind in ("class-blind", "class-uniform", "gradual")]
-SCHEMES = [f"{method} ({scheme})" for method in ("SMP", "Gradual") for scheme in "ABC"]
-
-
-@pytest.mark.parametrize(
-    ("name", "methods"),
-    [
-        ("Up-Down", ["SMP", "Gradual", "SNIP", *HARD, *LOTTERY]),
-        ("Soft-Attention_Inception-V1_LSTM", [*SCHEMES, "Hard-blind (B)", "Hard-blind (C)"]),
-    ],
-)
-def test_published_methods_are_recognized(shared, figure_of, name, methods):
-    file = shared / "fixtures" / "published_curves" / f"performance__Pruning_{name}_MS-COCO_CIDEr.tsv"
-    results = [result("Dense", None, 1, 0.41), *(result(method, 0.95, 1, 0.4) for method in methods)]
-    assert set(labels(figure_of(results, published=file))) == {"Dense", *methods}
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_each_captioner_has_a_panel(figure_of, count):
-    names = [LSTM, GRU, "ORT"][:count]
-    figure = figure_of(study(names, seeds=(1,), methods=("SMP",)))
-    assert [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()] == names
-
-
 def test_variants_are_columns_without_published_curves(table, figure_of):
     results = [result("Dense", None, 1, 0.41)]
     results += [
@@ -158,13 +131,6 @@ def test_variants_are_columns_without_published_curves(table, figure_of):
     assert ticks(axes) == ["lambda 5", "lambda 80", "lambda 10"]
     lines = [curves(axes, colours(figure)[label])[0] for label in ("SMP, 90 %", "SMP, 95 %")]
     assert lines == [pytest.approx([31.0, 33.0, 32.0]), pytest.approx([30.5, 32.5, 31.5])]
-
-
-def test_methods_look_different(figure_of):
-    names = ["SMP", "SMP (16, 1)", "SMP (4, 1)", "+", "-", *(f"method {i}" for i in range(12))]
-    figure = figure_of([result(name, 0.9, 1, 0.4 + i / 100) for i, name in enumerate(names)])
-    lines = figure.legends[0].get_lines()
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names)
 
 
 @pytest.mark.filterwarnings("error")
@@ -204,14 +170,3 @@ def test_damaged_tables_are_errors(tmp_path, content, message):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=message):
         read_published(path)
-
-
-def test_errors_leave_the_existing_figure(tmp_path):
-    (tmp_path / "plot.png").write_bytes(b"before")
-    nothing = [replace(run, scores={"CIDEr": float("nan")}) for run in study()]
-    for results, score in (([], "CIDEr"), (study(), "SPICE"), (nothing, "CIDEr")):
-        with pytest.raises(InputError, match=f"no finished run has the score {score}"):
-            plot(results, tmp_path / "plot.png", score=score)
-    with pytest.raises(InputError, match="No such file"):
-        plot(study(), tmp_path / "plot.png", published=tmp_path / "none.tsv")
-    assert (tmp_path / "plot.png").read_bytes() == b"before"

@@ -78,40 +78,6 @@ def test_masks_are_applied_to_weights(mask):
         np.testing.assert_array_equal(after[name], array)
 
 
-def test_wrong_checkpoints_are_rejected_and_change_nothing():
-    captioner = up_down()
-    arrays, weights = published_arrays(up_down(seed=2)), captioner.get_weights()
-    name = "ctx2att.weight"
-    less = {key: array for key, array in arrays.items() if key != name}
-    for wrong, message in (
-        (less, "lacks ctx2att.weight:"),
-        ({}, "lacks .* and 16 more"),
-        ({**arrays, "core.fuse.weight": arrays[name]}, "has core.fuse.weight, which no layer uses"),
-        ({**arrays, "core.fuse_pruning_mask": arrays[name]}, "has core.fuse_pruning_mask"),
-        (
-            {**arrays, name: arrays[name].T},
-            r"ctx2att.weight .* shape \(8, 5\), but the captioner has \(5, 8\)",
-        ),
-        ({**arrays, name: arrays[name] * np.nan}, "ctx2att.weight .* NaN"),
-        ({**arrays, name: np.full((5, 8), "x")}, "ctx2att.weight .* non-numeric"),
-        ({**arrays, f"{name}_pruning_mask": np.ones(3)}, "ctx2att.weight_pruning_mask .* shape"),
-    ):
-        with pytest.raises(InputError, match=message):
-            load_published(captioner, wrong)
-    assert_same(captioner, weights)
-
-
-def test_captioners_without_published_weights_are_rejected():
-    soft = SoftAttention(20, embedding_size=6, rnn_size=8, attention_size=5, feature_size=7)
-    with pytest.raises(InputError, match="SoftAttention has no published weights"):
-        published_arrays(soft)
-    captioner = up_down()
-    arrays = published_arrays(captioner)
-    prune(captioner, "supermask", sparsity=0.5, total_steps=10)
-    with pytest.raises(InputError, match="has gates"):
-        load_published(captioner, arrays)
-
-
 def test_a_captioner_has_the_sizes_in_the_configuration():
     captioner = published_captioner(CONFIG)
     assert (captioner.start_id, captioner.end_id, captioner.pad_id) == (2, 3, 0)
@@ -120,68 +86,84 @@ def test_a_captioner_has_the_sizes_in_the_configuration():
     assert captioner.get_config() == again.get_config()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("caption_model", "transformer", 'caption_model "transformer"'),
-        ("caption_model", "relation_transformer", "d_model is missing"),
-        ("caption_model", None, 'caption_model "None"'),
-        ("vocab_size", None, "vocab_size is missing"),
-        ("rnn_size", "8", "rnn_size of the configuration is '8'"),
-        ("att_hid_size", 0, "att_hid_size of the configuration is 0"),
-        ("logit_layers", 0, "logit_layers of the configuration is 0"),
-        ("pad_token_id", -1, "pad_token_id of the configuration is -1"),
-        ("fc_feat_size", 9, "fc_feat_size is 9 and att_feat_size 7"),
-        ("drop_prob_lm", "no", "drop_prob_lm of the configuration is 'no'"),
-        ("use_bn", 1, "use_bn is 1"),
-    ],
-)
-def test_wrong_configurations_of_up_down_are_rejected(key, value, message):
-    with pytest.raises(InputError, match=message):
-        published_captioner({**CONFIG, key: value})
-
-
-def test_different_layers_are_not_loaded_into_a_shared_one():
-    alone = ObjectRelationTransformer(20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4)
-    arrays = published_arrays(alone)
-    shared = ObjectRelationTransformer(
-        20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4, share_encoder_layers=[0, 0]
-    )
-    before = shared.get_weights()
-    with pytest.raises(
-        InputError, match=r"model\.encoder\.layers\.1\..* differs from the layer that it shares"
-    ):
-        load_published(shared, arrays)
-    for own, kept in zip(shared.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(own, kept)
+TRANSFORMER = {
+    "caption_model": "relation_transformer",
+    "vocab_size": 20,
+    "d_model": 8,
+    "dim_feedforward": 8,
+    "num_layers": 2,
+    "num_heads": 2,
+    "max_seq_length": 5,
+    "att_feat_size": 4,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "pad_token_id": 0,
+}
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("config", "key", "value", "message"),
     [
-        ({"share_layer_encoder": "0,0"}, "share_layer_encoder is '0,0'"),
-        ({"share_layer_decoder": 3}, "share_layer_decoder is 3"),
-        ({"share_layer_encoder": [0]}, "share_encoder_layers is"),
-        ({"share_att_encoder": "vk"}, 'not "vk"'),
-        ({"drop_prob_src": 7}, "drop_prob_src of the configuration is 7"),
-        ({"num_heads": 3}, "not a multiple of 3 heads"),
-        ({"no_box_trigonometric_embedding": True}, "boxes without sines"),
+        (CONFIG, "caption_model", "transformer", 'caption_model "transformer"'),
+        (CONFIG, "caption_model", "relation_transformer", "d_model is missing"),
+        (CONFIG, "vocab_size", None, "vocab_size is missing"),
+        (CONFIG, "rnn_size", "8", "rnn_size of the configuration is '8'"),
+        (CONFIG, "logit_layers", 0, "logit_layers of the configuration is 0"),
+        (CONFIG, "pad_token_id", -1, "pad_token_id of the configuration is -1"),
+        (CONFIG, "fc_feat_size", 9, "fc_feat_size is 9 and att_feat_size 7"),
+        (CONFIG, "drop_prob_lm", "no", "drop_prob_lm of the configuration is 'no'"),
+        (CONFIG, "use_bn", 1, "use_bn is 1"),
+        (TRANSFORMER, "share_layer_encoder", "0,0", "share_layer_encoder is '0,0'"),
+        (TRANSFORMER, "share_layer_decoder", 3, "share_layer_decoder is 3"),
+        (TRANSFORMER, "share_layer_encoder", [0], "share_encoder_layers is"),
+        (TRANSFORMER, "share_att_encoder", "vk", 'not "vk"'),
+        (TRANSFORMER, "drop_prob_src", 7, "drop_prob_src of the configuration is 7"),
+        (TRANSFORMER, "num_heads", 3, "not a multiple of 3 heads"),
+        (TRANSFORMER, "no_box_trigonometric_embedding", True, "boxes without sines"),
     ],
 )
-def test_wrong_configurations_of_transformers_are_rejected(setting, message):
-    config = {
-        "caption_model": "relation_transformer",
-        "vocab_size": 20,
-        "d_model": 8,
-        "dim_feedforward": 8,
-        "num_layers": 2,
-        "num_heads": 2,
-        "max_seq_length": 5,
-        "att_feat_size": 4,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-        "pad_token_id": 0,
-    }
-    published_captioner(config)
+def test_wrong_configurations_are_refused(config, key, value, message):
     with pytest.raises(InputError, match=message):
-        published_captioner({**config, **setting})
+        published_captioner({**config, key: value})
+
+
+def transformer(**options):
+    return ObjectRelationTransformer(20, size=8, hidden_size=8, layers=2, heads=2, feature_size=4, **options)
+
+
+NAME = "ctx2att.weight"
+
+
+MASK = f"{NAME}_pruning_mask"
+
+
+def gated():
+    return prune(up_down(), "supermask", sparsity=0.5, total_steps=10)
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "message"),
+    [
+        (up_down, lambda arrays: {NAME: None}, "lacks ctx2att.weight:"),
+        (up_down, lambda arrays: dict.fromkeys(arrays), "lacks .* and 16 more"),
+        (up_down, lambda arrays: {"core.fuse.weight": arrays[NAME]}, "has core.fuse.weight, which no layer"),
+        (up_down, lambda arrays: {NAME: arrays[NAME].T}, r"shape \(8, 5\), but the captioner has \(5, 8\)"),
+        (up_down, lambda arrays: {NAME: arrays[NAME] * np.nan}, "ctx2att.weight .* NaN"),
+        (up_down, lambda arrays: {NAME: np.full((5, 8), "x")}, "ctx2att.weight .* non-numeric"),
+        (up_down, lambda arrays: {MASK: np.ones(3)}, "ctx2att.weight_pruning_mask .* shape"),
+        (gated, lambda arrays: {}, "has gates"),
+        (lambda: SoftAttention(20, **SMALL), lambda arrays: {}, "SoftAttention has no published weights"),
+        (
+            lambda: transformer(share_encoder_layers=[0, 0]),
+            lambda arrays: {**dict.fromkeys(arrays), **published_arrays(transformer())},
+            r"model\.encoder\.layers\.1\..* differs from the layer that it shares",
+        ),
+    ],
+)
+def test_wrong_checkpoints_are_refused_and_change_nothing(make, change, message):
+    captioner, arrays = make(), published_arrays(up_down(seed=2))
+    arrays = {name: array for name, array in (arrays | change(arrays)).items() if array is not None}
+    weights = captioner.get_weights()
+    with pytest.raises(InputError, match=message):
+        load_published(captioner, arrays)
+    assert_same(captioner, weights)

@@ -85,14 +85,6 @@ def test_each_run_is_trained_once(fake, tmp_path):
     assert len(fake()) == 6
 
 
-def test_runs_are_parallel_after_the_first_one(fake, tmp_path):
-    runs = runs_of(tmp_path, {"Dense": DENSE, "SMP": {}}, **{"training.learning_rate": 0.3})
-    run_study(runs, tmp_path / "runs" / "s", jobs=2, **quiet)
-    events = fake()
-    assert events[:2] == ["begin dense-s1", "end dense-s1"]
-    assert sorted(events[2:4]) == ["begin smp-0.8-s1", "begin smp-0.9-s1"]
-
-
 def test_failed_runs_are_reported_and_others_continue(fake, tmp_path):
     methods = {"Broken": {}, "After": {"start_from": "Broken"}, "SMP": {}}
     failed = run_study(runs_of(tmp_path, methods), tmp_path / "runs" / "s", **quiet)
@@ -143,42 +135,12 @@ def test_parallel_runs_share_cores_and_gpus(fake, tmp_path, monkeypatch):
     runs = runs_of(tmp_path, {"Dense": DENSE, "SMP": {}}, **{"training.learning_rate": 0.3})
     folder = tmp_path / "runs" / "s"
     run_study(runs, folder, jobs=2, **quiet)
+    assert fake()[:2] == ["begin dense-s1", "end dense-s1"]
     found = [json.loads((folder / f"{run.name}.env").read_text()) for run in runs]
     assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2,5", "2", "5"]
     assert found[1]["TF_NUM_INTRAOP_THREADS"] == str(max(1, os.cpu_count() // 2))
     assert all(one["TFSPARSECAP_ENDS_WITH_STDIN"] == "1" for one in found)  # with the study
     assert found[1]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
-
-
-def test_errors_in_writing_tables_do_not_stop_the_runs(fake, tmp_path):
-    messages = []
-
-    def full():
-        raise InputError("the disk is full")
-
-    runs = runs_of(tmp_path, {"SMP": {}})
-    failed = run_study(runs, tmp_path / "runs" / "s", progress=False, log=messages.append, after_each=full)
-    assert not failed and messages[1:] == 2 * ["not written: the disk is full"]
-
-
-def test_a_run_that_others_started_from_is_not_trained_again(fake, tmp_path):
-    folder = tmp_path / "runs" / "s"
-    runs = runs_of(tmp_path, {"Hard": {"start_from": "Dense"}, "Dense": DENSE})
-    run_study(runs, folder, **quiet)
-    (folder / "dense-s1" / "model.keras").unlink()
-    with pytest.raises(InputError, match=r"dense-s1 is not finished, but .*hard-0\.8-s1, .*0\.9-s1"):
-        run_study(runs, folder, **quiet)
-    assert len(fake()) == 6
-
-
-def test_finished_runs_are_recognized_from_another_working_folder(fake, tmp_path, monkeypatch):
-    folder = tmp_path / "runs" / "s"
-    run_study(runs_of(tmp_path, {"Hard": {"start_from": "Dense"}, "Dense": DENSE}), folder, **quiet)
-    monkeypatch.chdir(tmp_path)
-    study = Study(name="s", methods={"Hard": {"start_from": "Dense"}, "Dense": DENSE}, sparsities=[0.8, 0.9])
-    runs = grid(study, tmp_path / "s.yaml", "runs", ["training.learning_rate=0.01"])
-    assert runs[1].config.training.start_from == "runs/s/dense-s1"
-    assert all(read_result(run, folder) is not None for run in runs)
 
 
 def test_scores_with_another_tokenization_are_computed_again(fake, tmp_path):
@@ -269,16 +231,22 @@ def test_a_teacher_outside_the_study_must_be_finished(fake, tmp_path):
         run_study(taught, tmp_path / "runs" / "s", **quiet)
 
 
-def test_runs_with_other_settings_or_damaged_results_are_errors(fake, tmp_path):
-    folder = tmp_path / "runs" / "s"
-    run_study(runs_of(tmp_path, {"SMP": {}}), folder, **quiet)
-    before = (folder / "smp-0.8-s1" / "scores_test.json").read_text()
-    with pytest.raises(InputError, match=r"was trained with training\.epochs=2, but the study has 3"):
-        run_study(runs_of(tmp_path, {"SMP": {}}, **{"training.epochs": 3}), folder, **quiet)
-    assert (folder / "smp-0.8-s1" / "scores_test.json").read_text() == before
-    for text in ("{", '{"CIDEr": 0.5}', "[1]"):
-        (folder / "smp-0.8-s1" / "scores_test.json").write_text(text)
-        with pytest.raises(InputError, match=r"cannot read the results in .* tfsparsecap\.evaluate"):
-            run_study(runs_of(tmp_path, {"SMP": {}}), folder, **quiet)
-    with pytest.raises(InputError, match="--jobs is 0"):
-        run_study(runs_of(tmp_path, {"SMP": {}}), folder, jobs=0, **quiet)
+def test_studies_that_cannot_go_on_are_refused(fake, tmp_path):
+    folder, methods = tmp_path / "runs" / "s", {"Hard": {"start_from": "Dense"}, "Dense": DENSE}
+    run_study(runs_of(tmp_path, methods), folder, **quiet)
+    unreadable = r"cannot read the results in .* tfsparsecap\.evaluate"
+    for settings, options, scores, message in (
+        ({"training.epochs": 3}, {}, None, r"trained with training\.epochs=2, but the study has 3"),
+        ({}, {"jobs": 0}, None, "--jobs is 0"),
+        ({}, {}, "{", unreadable),
+        ({}, {}, '{"CIDEr": 0.5}', unreadable),
+        ({}, {}, "[1]", unreadable),
+    ):
+        if scores is not None:
+            (folder / "dense-s1" / "scores_test.json").write_text(scores)
+        with pytest.raises(InputError, match=message):
+            run_study(runs_of(tmp_path, methods, **settings), folder, **quiet, **options)
+    (folder / "dense-s1" / "model.keras").unlink()
+    with pytest.raises(InputError, match=r"dense-s1 is not finished, but .*hard-0\.8-s1, .*0\.9-s1"):
+        run_study(runs_of(tmp_path, methods), folder, **quiet)
+    assert len(fake()) == 6

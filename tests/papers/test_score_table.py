@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tfsparsecap.papers.score_table import (
     Result,
     aggregate,
     items_as_csv,
     tables,
-    write_tables,
 )
 
 LSTM, NONE = "Soft-Attention LSTM", "\N{EN DASH}"
@@ -68,24 +66,6 @@ def test_means_and_sample_standard_deviations_equal_numpys():
     assert rows[0].nonzero_weights == 200_000 and rows[0].seconds == 600
 
 
-def test_means_skip_runs_without_the_score():
-    runs = [
-        replace(result("SMP", 0.8, 1, 0.4), final_sparsity=0.79, nonzero_weights=210, seconds=10.0),
-        replace(result("SMP", 0.8, 2, 0.5), final_sparsity=0.81, nonzero_weights=191, seconds=30.0),
-        result("SMP", 0.8, 3, 0.0, scores={"BLEU-4": 0.1}),
-    ]
-    (row,) = aggregate(runs)
-    assert row.scores["CIDEr"] == pytest.approx(0.45)
-    assert row.deviations["CIDEr"] == pytest.approx(np.std([0.4, 0.5], ddof=1))
-    (row,) = aggregate(runs[:2])
-    assert (row.final_sparsity, row.nonzero_weights, row.seconds) == (pytest.approx(0.8), 200.5, 20.0)
-
-
-def test_one_seed_has_no_standard_deviation():
-    row, other = aggregate([result("A", 0.8, 1, 0.4), result("A", 0.8, 2, 0.4), result("B", 0.8, 1, 0.4)])
-    assert row.deviations["CIDEr"] == 0.0 and "CIDEr" not in other.deviations
-
-
 def test_csv_keeps_all_digits_and_special_characters():
     odd = replace(STUDY[0], method='a, "b"\nc;\té', run="runs/x,y", variant="λ = 5", sparsity=1 / 3, seed=9)
     rows = list(csv.DictReader(io.StringIO(items_as_csv([*STUDY, odd]))))
@@ -97,14 +77,6 @@ def test_csv_keeps_all_digits_and_special_characters():
         assert {name: float(row[name]) for name in run.scores} == run.scores
         assert int(row["nonzero_weights"]) == run.nonzero_weights and int(row["weights"]) == 10**6
         assert float(row["seconds"]) == 600
-
-
-def test_csv_of_means_has_no_standard_deviation_for_one_seed():
-    rows = list(csv.DictReader(io.StringIO(items_as_csv(aggregate(STUDY)))))
-    assert [row["seeds"] for row in rows] == ["3", "1", "3", "1", "1"]
-    assert float(rows[2]["CIDEr_std"]) == pytest.approx(np.std([0.4012, 0.4108, 0.4003], ddof=1))
-    assert float(rows[2]["CIDEr"]) == pytest.approx(np.mean([0.4012, 0.4108, 0.4003]))
-    assert [row["CIDEr_std"] == "" for row in rows] == [False, True, False, True, True]
 
 
 def test_a_table_has_a_line_for_each_method_and_a_column_for_each_sparsity():
@@ -122,14 +94,6 @@ def test_a_table_has_a_line_for_each_method_and_a_column_for_each_sparsity():
     assert cells([STUDY[1], STUDY[0], STUDY[4]])[0][2:] == [["SMP", "41.2", NONE], ["Gradual", NONE, "35.5"]]
     assert cells([STUDY[1]]) == [[["method", "CIDEr"], ["Dense", "41.4"]]]
     assert cells([]) == [] and aggregate([]) == []
-
-
-def test_labels_are_printed_as_they_are():
-    console = Console(file=io.StringIO(), width=200)
-    for table in tables([result("[bold]a[/] :dog:", 0.8, 1, 0.4, captioner="[x]")], "[red]T"):
-        console.print(table)
-    text = console.file.getvalue()
-    assert "[bold]a[/] :dog:" in text and "[red]T, [x]: CIDEr" in text
 
 
 def test_variants_are_columns_and_dense_models_fill_all_of_them():
@@ -155,12 +119,3 @@ def test_a_model_off_its_target_sparsity_is_marked():
     relevance = replace(result("Relevance", 0.99, 1, 0.45), final_sparsity=0.8713)
     assert cells([relevance])[0][1] == ["Relevance", "45.0 at 87.1 %"]
     assert cells([replace(relevance, final_sparsity=0.9874)])[0][1] == ["Relevance", "45.0"]
-
-
-def test_two_files_are_written(tmp_path):
-    folder = tmp_path / "runs" / "study"
-    paths = write_tables(STUDY[:2], folder)
-    assert paths == write_tables(STUDY, folder) == [folder / "runs.csv", folder / "table.csv"]
-    assert sorted(folder.iterdir()) == paths
-    assert paths[0].read_text(encoding="utf-8") == items_as_csv(STUDY)
-    assert paths[1].read_text(encoding="utf-8") == items_as_csv(aggregate(STUDY))

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfsparsecap import Schedule, Supermask, SupermaskLoss, layers, prune, strip_pruning
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates
-from tfsparsecap.pruning import SNIP, LotteryTicket, Magnitude
+from tfsparsecap.pruning import LotteryTicket, Magnitude
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 3, 8)).astype("float32")
@@ -197,77 +197,6 @@ def test_skipping_a_layer_skips_its_sublayers():
     assert len(gated_layers(model)) == 2
 
 
-def test_prune_uses_existing_gated_layers():
-    model = keras.Sequential(
-        [keras.Input((8,)), layers.GatedDense(8, block_shape=(4, 1)), keras.layers.Dense(3, "softmax")]
-    )
-    prune(model, SupermaskLoss(0.5, total_steps=10))
-    assert [gate.block for gate in model.pruning.gates] == [(4, 1), (1, 1)]
-    assert model.pruning.ungated_layers == {}
-
-
-def test_strip_pruning_works_on_gated_layers_without_prune():
-    model = keras.Sequential(
-        [keras.Input((3, 8)), keras.layers.RNN(layers.GatedLSTMCell(4)), layers.GatedDense(4)]
-    )
-    for gate in gates(model):
-        gate.logits.assign(RANDOM.normal(size=gate.logits.shape))
-    before = np.asarray(model(X))
-    strip_pruning(model)
-    assert type(model.layers[0].cell) is keras.layers.LSTMCell
-    assert not any(isinstance(layer, Gate) for layer in model._flatten_layers())
-    assert "tfsparsecap" not in model.to_json()
-    np.testing.assert_allclose(model(X), before, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: keras.Sequential([keras.layers.Dense(3)]), "is not built"),
-        (lambda: prune(sequential(), Supermask(0.5, 10)), "is already pruned"),
-        (
-            lambda: keras.Sequential([keras.Input((3, 8)), prune(sequential(), Supermask(0.5, 10))]),
-            "is already",
-        ),
-        (lambda: keras.Sequential([keras.Input((8,)), keras.layers.ReLU()]), "no weights"),
-        (lambda: keras.Sequential([keras.Input((8,)), keras.layers.UnitNormalization()]), "no weights"),
-        (lambda: "model.keras", "takes a Keras 3 model"),
-    ],
-)
-def test_models_that_cannot_be_pruned_are_rejected(make, message):
-    with pytest.raises(InputError, match=message):
-        prune(make(), Supermask(0.5, total_steps=10))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"sparsity": 0.7}, "pass them to Supermask"), ({"skip": "no_such"}, r"\['no_such'\]")],
-)
-def test_wrong_arguments_of_prune_are_rejected(options, message):
-    with pytest.raises(InputError, match=message):
-        prune(sequential(), Supermask(0.5, 10), **options)
-
-
-def test_lora_must_be_merged_before_stripping():
-    model = prune(sequential(), Supermask(0.5, 10))
-    model.layers[-1].enable_lora(2)
-    before = model.get_weights()
-    with pytest.raises(InputError, match="LoRA"):
-        strip_pruning(model)
-    assert len(gated_layers(model)) == 2 and hasattr(model, "pruning")  # nothing was stripped
-    for mine, old in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(mine, old)
-
-
-def test_a_subclass_of_a_gated_layer_has_no_stock_form():
-    class Mine(layers.GatedDense):
-        pass
-
-    model = keras.Sequential([keras.Input((8,)), Mine(4, name="special")])
-    with pytest.raises(InputError, match="special is a Mine"):
-        strip_pruning(model)
-
-
 def frozen_below():
     """A model whose layers are all frozen except the output layer."""
     below = keras.Sequential(
@@ -295,9 +224,7 @@ def without_gates(model):
 @pytest.mark.parametrize(
     "method",
     [
-        lambda: Supermask(0.6, total_steps=12),
         lambda: SupermaskLoss(0.6, total_steps=12, schedule=Schedule(end=0.5)),
-        lambda: SNIP(0.6),
         lambda: LotteryTicket(0.6, total_steps=12),
     ],
 )
@@ -361,6 +288,86 @@ def test_gates_of_a_completely_frozen_model_learn():
         np.testing.assert_array_equal(values, weights[path], err_msg=path)
 
 
+def test_a_layer_that_loses_nearly_all_weights_is_named():
+    def model():
+        ids = keras.Input((6,), dtype="int32")
+        table = keras.layers.Embedding(300, 32, name="table")(ids)  # initialised in ±0.05
+        return keras.Model(ids, keras.layers.Dense(40)(keras.layers.Flatten()(table)))
+
+    with pytest.warns(
+        UserWarning, match=r"table/embeddings keeps 0 of 9,600; name them in skip, or set alloc"
+    ):
+        prune(model(), Magnitude(0.7))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prune(model(), Magnitude(0.7, allocation="uniform"))
+
+
+def test_existing_gated_layers_are_pruned_and_stripped_with_and_without_prune():
+    parts = [keras.layers.RNN(layers.GatedLSTMCell(4)), layers.GatedDense(4, block_shape=(4, 1))]
+    model = keras.Sequential([keras.Input((3, 8)), *parts])
+    assert [gate.block for gate in prune(model, SupermaskLoss(0.5, 10)).pruning.gates][-1] == (4, 1)
+    assert model.pruning.ungated_layers == {}
+    model.pruning.detach()
+    for gate in gates(model):
+        gate.logits.assign(RANDOM.normal(size=gate.logits.shape))
+    before = np.asarray(model(X))
+    strip_pruning(model)
+    assert type(model.layers[0].cell) is keras.layers.LSTMCell
+    assert not any(isinstance(layer, Gate) for layer in model._flatten_layers())
+    assert "tfsparsecap" not in model.to_json()
+    np.testing.assert_allclose(model(X), before, atol=1e-6)
+
+
+def with_lora():
+    model = prune(sequential(), Supermask(0.5, 10))
+    model.layers[-1].enable_lora(2)
+    return model
+
+
+def of_own_class():
+    cls = type("Mine", (layers.GatedDense,), {})
+    return keras.Sequential([keras.Input((8,)), cls(4, name="special")])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda method: prune(keras.Sequential([keras.layers.Dense(3)]), method), "is not built"),
+        (lambda method: prune(prune(sequential(), Supermask(0.5, 10)), method), "is already pruned"),
+        (
+            lambda method: prune(
+                keras.Sequential([keras.Input((3, 8)), prune(sequential(), Supermask(0.5, 10))]), method
+            ),
+            "is already",
+        ),
+        (
+            lambda method: prune(keras.Sequential([keras.Input((8,)), keras.layers.ReLU()]), method),
+            "no weights",
+        ),
+        (lambda method: prune("model.keras", method), "takes a Keras 3 model"),
+        (lambda method: prune(sequential(), method, sparsity=0.7), "pass them to Supermask"),
+        (lambda method: prune(sequential(), method, skip="no_such"), r"\['no_such'\]"),
+        (lambda method: strip_pruning(with_lora()), "LoRA"),
+        (lambda method: strip_pruning(of_own_class()), "special is a Mine"),
+    ],
+)
+def test_models_and_arguments_that_cannot_be_used_are_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(Supermask(0.5, total_steps=10))
+
+
+def test_lora_must_be_merged_before_stripping():
+    model = prune(sequential(), Supermask(0.5, 10))
+    model.layers[-1].enable_lora(2)
+    before = model.get_weights()
+    with pytest.raises(InputError, match="LoRA"):
+        strip_pruning(model)
+    assert len(gated_layers(model)) == 2 and hasattr(model, "pruning")  # nothing was stripped
+    for mine, old in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(mine, old)
+
+
 @pytest.mark.slow
 def test_gates_of_frozen_layers_learn_after_the_model_is_loaded(tmp_path):
     keras.utils.set_random_seed(1)
@@ -381,18 +388,3 @@ def test_gates_of_frozen_layers_learn_after_the_model_is_loaded(tmp_path):
         gate.logits.assign(tf.zeros_like(gate.logits))
     first, second = (np.asarray(again(X, training=True)) for _ in range(2))
     assert np.any(first != second)
-
-
-def test_a_layer_that_loses_nearly_all_weights_is_named():
-    def model():
-        ids = keras.Input((6,), dtype="int32")
-        table = keras.layers.Embedding(300, 32, name="table")(ids)  # initialised in ±0.05
-        return keras.Model(ids, keras.layers.Dense(40)(keras.layers.Flatten()(table)))
-
-    with pytest.warns(
-        UserWarning, match=r"table/embeddings keeps 0 of 9,600; name them in skip, or set alloc"
-    ):
-        prune(model(), Magnitude(0.7))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        prune(model(), Magnitude(0.7, allocation="uniform"))

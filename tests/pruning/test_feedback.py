@@ -6,7 +6,7 @@ import pytest
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import PruningMethod, Relevance, prune, strip_pruning
-from tfsparsecap.pruning.feedback import ValidationDriven, with_callbacks
+from tfsparsecap.pruning.feedback import ValidationDriven
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 8)).astype("float32")
@@ -57,45 +57,25 @@ def made(method, cls=keras.Sequential, **options):
     return model
 
 
-def test_fit_passes_the_logs_of_each_epoch_to_the_method():
-    method = Listener()
-    history = made(method, Passes).fit(X, Y, validation_data=(X, Y), epochs=3, verbose=0).history
+def test_fit_passes_the_logs_of_each_epoch_to_the_method_which_may_stop_it():
+    method = Listener(stop_after=3)
+    model = made(method, Passes)
+    history = model.fit(X, Y, validation_data=(X, Y), epochs=5, verbose=0).history
     names = {"loss", "accuracy", "val_loss", "val_accuracy", "sparsity"}
     assert [set(logs) for logs in method.received] == [names] * 3
     for name in names:
         assert [logs[name] for logs in method.received] == history[name]
+    assert len(model.fit(X, Y, epochs=2, verbose=0).epoch) == 2
 
 
-def test_fit_stops_if_the_method_returns_true():
-    model = made(Listener(stop_after=2))
-    assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
-    assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
-
-
-def test_feedback_comes_before_callbacks_of_keras_that_save(tmp_path):
-    method = Listener(wanted="val_score")
-    saving = [
-        keras.callbacks.BackupAndRestore(str(tmp_path / "backup")),
-        keras.callbacks.ModelCheckpoint(str(tmp_path / "model.keras")),
-    ]
-    model, stopping = made(method), keras.callbacks.TerminateOnNaN()
-    scores = Scores()
-    found = with_callbacks(model, {"x": X, "y": Y, "callbacks": [saving[0], stopping, saving[1], scores]})
-    assert [*found[:2], *found[3:]] == [stopping, scores, *saving] and found[2].method is method
-    callbacks = keras.callbacks.CallbackList([*saving, scores], add_history=True, model=model)
-    assert with_callbacks(model, {"x": X, "y": Y, "callbacks": callbacks}) is callbacks
-    names = [type(callback).__name__ for callback in callbacks.callbacks]
-    assert names == ["Scores", "History", "Feedback", "BackupAndRestore", "ModelCheckpoint"]
-
-
-@pytest.mark.parametrize("positional", [False, True])
-def test_feedback_comes_after_custom_callbacks(positional):
-    method = Listener(wanted="val_score")
-    if positional:
-        made(method).fit(X, Y, 8, 2, 0, [Scores()])
-    else:
-        made(method).fit(X, Y, epochs=2, verbose=0, callbacks=Scores())
-    assert [logs["val_score"] for logs in method.received] == [10.0, 11.0]
+def test_feedback_comes_after_custom_callbacks():
+    for fit in (
+        lambda model: model.fit(X, Y, 8, 2, 0, [Scores()]),
+        lambda model: model.fit(X, Y, epochs=2, verbose=0, callbacks=Scores()),
+    ):
+        method = Listener(wanted="val_score")
+        fit(made(method))
+        assert [logs["val_score"] for logs in method.received] == [10.0, 11.0]
 
 
 @pytest.mark.parametrize(
@@ -119,18 +99,6 @@ def test_a_missing_metric_is_rejected_before_training(given, message):
         np.testing.assert_array_equal(own, value)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize(
-    "callback", [Scores(), keras.callbacks.LambdaCallback(on_epoch_end=Scores().on_epoch_end)]
-)
-def test_metrics_of_custom_callbacks_are_accepted(callback):
-    model = made(Relevance(lower_bound=12.0, metric="val_score", pruning_percentage=0.5))
-    sparsity = model.fit(X, Y, epochs=5, verbose=0, callbacks=[callback]).history["sparsity"]
-    # Met after the third epoch; every step of the next one but the first is without what goes.
-    assert sparsity == pytest.approx([0, 0, 0, 0.5, 0.75])
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -143,14 +111,6 @@ def test_a_metric_missing_from_the_first_epochs_causes_a_warning(given):
     model = made(Relevance(lower_bound=0.5, metric="val_other"))
     with pytest.warns(UserWarning, match="judging by the first epochs, Relevance .* 'val_other'"):
         model.fit(X, Y, epochs=2, verbose=0, **given)
-
-
-@pytest.mark.slow
-def test_epochs_without_validation_are_not_counted():
-    method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.5)
-    model = made(method)
-    history = model.fit(X, Y, validation_data=(X, Y), validation_freq=2, epochs=5, verbose=0).history
-    assert history["sparsity"] == pytest.approx([0, 0, 0.5, 0.5, 0.75])
 
 
 def test_fit_prunes_down_to_the_bound_and_stops(compiled):
@@ -169,3 +129,17 @@ def test_fit_prunes_down_to_the_bound_and_stops(compiled):
     assert kept == round((1 - sparsity) * (8 * 16 + 16 * 2))
     stripped.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
     assert stripped.evaluate(X, Y, verbose=0, return_dict=True)["accuracy"] == pytest.approx(scored)
+
+
+def test_fit_stops_if_the_method_returns_true():
+    model = made(Listener(stop_after=2))
+    assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
+    assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
+
+
+@pytest.mark.slow
+def test_epochs_without_validation_are_not_counted():
+    method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.5)
+    model = made(method)
+    history = model.fit(X, Y, validation_data=(X, Y), validation_freq=2, epochs=5, verbose=0).history
+    assert history["sparsity"] == pytest.approx([0, 0, 0.5, 0.5, 0.75])

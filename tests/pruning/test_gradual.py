@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.captioning.settings.build import make_captioner
-from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.training.gating import gate_captioner
 from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, Schedule, prune
@@ -73,18 +70,6 @@ def test_masks_equal_those_of_tfmot_at_every_update_of_a_training(make, block, t
     assert seen[2] == 0.0 < seen[4] < seen[6] < seen[8] == pytest.approx(0.75, abs=0.01)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 7])
-def test_ends_at_the_sparsity_after_any_number_of_steps(steps):
-    pruned = prune(made(), "gradual", sparsity=0.8, total_steps=steps)
-    pruned.compile("adam", "mse")
-    for _ in range(steps):
-        pruned.train_on_batch(np.ones((2, 64)), np.ones((2, 8)))
-    # In every layer, not only overall.
-    for gate in pruned.pruning.gates:
-        assert float(gate.open_count()) / gate.size == pytest.approx(0.2, abs=0.003)
-
-
 @pytest.mark.parametrize(
     ("steps_per_epoch", "schedule", "first"),
     [
@@ -102,17 +87,6 @@ def test_updates_begin_after_the_first_epoch_or_at_the_given_share(steps_per_epo
     assert method.updates.first == first
     again = Gradual.from_config(method.get_config())
     assert again.updates == method.updates and again.get_config() == method.get_config()
-
-
-def test_a_configured_training_prunes_after_its_first_epoch(tiny_settings):
-    settings = [*tiny_settings, "pruning.method=gradual", "training.epochs=10"]
-    found = {}
-    for more in ([], ["pruning.begin=0.3"]):
-        config = load_config(None, [*settings, *more])
-        captioner = make_captioner(config, 12)
-        gate_captioner(captioner, config, 200)
-        found[len(more)] = captioner.pruning.updates.first
-    assert found == {0: 20, 1: 60}
 
 
 def test_blocks_too_coarse_for_a_layer_are_rejected():

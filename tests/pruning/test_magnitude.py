@@ -54,26 +54,6 @@ def test_blocks_are_ranked_by_their_mean_magnitude(model):
         np.testing.assert_array_equal(own, np.where(np.repeat(mean > limit, 16, axis=0), weight, 0))
 
 
-def test_a_training_resumed_before_begin_gives_equal_weights(model, tmp_path):
-    pruned = prune(model, Magnitude(0.6, total_steps=10, schedule=Schedule(begin=0.5)))
-    pruned.compile(keras.optimizers.Adam(0.01), "mse")
-    random = np.random.default_rng(0)
-    inputs, targets = random.normal(size=(8, 64)), random.normal(size=(8, 5))
-
-    def train_steps(one, steps):
-        for _ in range(steps):
-            one.train_on_batch(inputs, targets)
-        return one
-
-    train_steps(pruned, 3).save(tmp_path / "model.keras")
-    again = train_steps(keras.models.load_model(tmp_path / "model.keras"), 2)
-    assert float(again.pruning.current_sparsity()) == 0.0
-    train_steps(again, 3)
-    assert float(again.pruning.current_sparsity()) == pytest.approx(0.6, abs=1e-3)
-    for own, other in zip(again.get_weights(), train_steps(pruned, 5).get_weights(), strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

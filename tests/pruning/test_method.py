@@ -14,7 +14,6 @@ from tfsparsecap.pruning import (
     LotteryTicket,
     Magnitude,
     PruningMethod,
-    Relevance,
     Schedule,
     Supermask,
     SupermaskLoss,
@@ -45,18 +44,6 @@ def test_a_sparsity_that_blocks_cannot_reach_is_rejected(method, message):
         prune(layers(16, 4, 1), method())
 
 
-def test_a_method_that_rejected_a_model_can_prune_another():
-    method = Magnitude(0.9, block_shape=(16, 1), allocation="uniform")
-    with pytest.raises(InputError, match="cannot be reached"):
-        prune(layers(16, 4, 1), method)
-    model = prune(layers(32, 64), method)
-    assert float(model.pruning.current_sparsity()) == pytest.approx(0.9, abs=0.02)
-    # After that it cannot be used again.
-    with pytest.raises(InputError, match="one method per model"):
-        prune(layers(32, 64), method)
-    assert len(method.gates) == 1
-
-
 def trained(method, steps):
     model = prune(layers(16, 8), method)
     model.compile("sgd", "mse")
@@ -65,10 +52,29 @@ def trained(method, steps):
     return model
 
 
-def test_stripping_warns_if_the_target_was_missed():
+def missed():
     model = trained(SupermaskLoss(0.9, 5), steps=5)
     model.pruning.close([np.ones(gate.logits.shape, bool) for gate in model.pruning.gates])
-    with pytest.warns(UserWarning, match=r"ended at a sparsity of .* instead of 90\.0%: give schedule"):
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (missed, r"ended at a sparsity of .* instead of 90\.0%: give schedule"),
+        (
+            lambda: prune(layers(16, 8), Supermask(0.75, 5)),
+            r"not trained after prune, .* instead of 75.0%.*total_steps=5",
+        ),
+        (
+            lambda: trained(Supermask(0.5, total_steps=1000), steps=8),
+            r"after 8 of total_steps=1000, .* 0.0% instead of 50.0%.*total_steps=8",
+        ),
+    ],
+)
+def test_stripping_warns_if_the_target_was_missed(make, message):
+    model = make()
+    with pytest.warns(UserWarning, match=message):
         strip_pruning(model)
 
 
@@ -105,28 +111,6 @@ def test_a_rejected_model_is_unchanged():
     assert type(model) is keras.Sequential
     for mine, before in zip(model.get_weights(), weights, strict=True):
         np.testing.assert_array_equal(mine, before)
-
-
-def test_stripping_warns_if_the_model_was_never_trained(tmp_path):
-    with pytest.warns(UserWarning, match=r"not trained after prune, .* instead of 75.0%.*total_steps=5"):
-        strip_pruning(prune(layers(8, 4), Supermask(0.75, 5)))
-    trained(Supermask(0.75, 5), steps=5).save(tmp_path / "pruned.keras")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        strip_pruning(prune(layers(8, 4), Magnitude(0.75)))
-        strip_pruning(keras.saving.load_model(tmp_path / "pruned.keras", compile=False))
-
-
-def test_stripping_warns_if_the_training_stopped_early():
-    inputs, targets = np.ones((64, 16), "float32"), np.ones((64, 8), "float32")
-    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
-    prune(model, Supermask(sparsity=0.5, total_steps=1000))
-    model.compile("sgd", "mse")
-    model.fit(inputs, targets, batch_size=8, verbose=0)
-    with pytest.warns(
-        UserWarning, match=r"after 8 of total_steps=1000, .* 0.0% instead of 50.0%.*total_steps=8"
-    ):
-        strip_pruning(model)
 
 
 RANDOM = np.random.default_rng(0)
@@ -169,45 +153,6 @@ def test_gates_of_layers_that_are_frozen_after_prune_stay_as_they_are(method):
     np.testing.assert_array_equal(frozen.kernel, kernel)
 
 
-def test_a_layer_that_was_frozen_for_a_while_is_pruned_again():
-    model = prune(layers(16, 16, 32, 8), Supermask(0.5, 12, schedule=Schedule(begin=0.1, end=0.8)))
-    first, *_ = model.layers
-    fitted(model, 3)
-    before = opened(first)
-    assert not np.all(before)
-    first.trainable = False
-    fitted(model, 3)
-    np.testing.assert_array_equal(opened(first), before)
-    first.trainable = True
-    fitted(model, 6)
-    assert np.mean(opened(first)) < np.mean(before)
-    assert float(model.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
-    # Freezing after the end of the pruning causes no warning.
-    first.trainable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        strip_pruning(model)
-
-
-def test_methods_that_follow_a_score_leave_frozen_layers():
-    method = Relevance(0.5, lower_bound=1e9, metric="val_loss", pruning_percentage=0.4)
-    model = prune(layers(16, 16, 32, 8), method)
-    first, *others = model.layers
-    first.trainable = False
-    fitted(model, 5, validation_data=(X, Y))
-    assert np.all(opened(first))
-    removed = 1 - np.mean(np.concatenate([opened(layer).ravel() for layer in others]))
-    assert removed == pytest.approx(0.5, abs=0.01)
-
-
-def test_nothing_is_pruned_while_all_layers_are_frozen():
-    model = prune(layers(16, 8), SupermaskLoss(0.5, 6, schedule=Schedule(end=0.5)))
-    model.trainable = False
-    for _ in range(6):
-        model.pruning.step([None])
-    assert np.all(opened(model.layers[0]))
-
-
 def test_stripping_warns_if_only_an_inner_model_was_pruned():
     inner = layers(16, 16)
     inner.name = "inner"
@@ -242,6 +187,26 @@ def test_stripping_explains_that_weights_of_an_earlier_epoch_were_restored(metho
     model.set_weights(initial)
     message = rf"is 0\.0% instead of 50\.0%, .* complete after {complete} of 5 steps: .*restore_best_weights"
     with pytest.warns(UserWarning, match=message):
+        strip_pruning(model)
+
+
+def test_a_layer_that_was_frozen_for_a_while_is_pruned_again():
+    model = prune(layers(16, 16, 32, 8), Supermask(0.5, 12, schedule=Schedule(begin=0.1, end=0.8)))
+    first, *_ = model.layers
+    fitted(model, 3)
+    before = opened(first)
+    assert not np.all(before)
+    first.trainable = False
+    fitted(model, 3)
+    np.testing.assert_array_equal(opened(first), before)
+    first.trainable = True
+    fitted(model, 6)
+    assert np.mean(opened(first)) < np.mean(before)
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
+    # Freezing after the end of the pruning causes no warning.
+    first.trainable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
         strip_pruning(model)
 
 

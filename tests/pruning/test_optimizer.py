@@ -89,29 +89,6 @@ def test_learning_rate_and_iterations_come_from_the_inner_optimizer():
     assert int(model.optimizer.iterations) == 4 * 2
 
 
-def test_a_checkpoint_of_model_and_optimizer_contains_the_state_of_the_method(tmp_path):
-    def made():
-        model = prune(dense(), Supermask(0.5, total_steps=20))
-        return model, model.pruning.wrap(keras.optimizers.Adam())
-
-    def step(model, optimizer):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(model(X, training=True) - Y))
-        variables = model.trainable_variables
-        optimizer.apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
-
-    model, optimizer = made()
-    for _ in range(8):
-        step(model, optimizer)
-    path = tf.train.Checkpoint(model=model, optimizer=optimizer).save(tmp_path / "state")
-    again, resumed = made()
-    resumed.build(again.trainable_variables)
-    tf.train.Checkpoint(model=again, optimizer=resumed).restore(path).assert_consumed()
-    assert int(again.pruning.steps_done) == 8
-    for mine, theirs in zip(optimizer.variables, resumed.variables, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
 def test_wrapping_twice_wraps_once_and_optimizers_of_other_models_are_rejected():
     model, other = prune(dense(), Still(0.5)), prune(dense(), Still(0.5))
     optimizer = model.pruning.wrap(keras.optimizers.Adam())
@@ -124,14 +101,6 @@ def test_wrapping_twice_wraps_once_and_optimizers_of_other_models_are_rejected()
     assert model.optimizer is optimizer
     with pytest.raises(InputError, match="another model"):
         other.pruning.wrap(optimizer)
-
-
-def test_the_config_gives_the_inner_optimizer():
-    model = prune(dense(), Still(0.5))
-    optimizer = model.pruning.wrap(keras.optimizers.SGD(0.25))
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
-    assert type(again) is keras.optimizers.SGD
-    assert float(again.learning_rate) == 0.25
 
 
 MIRRORED = """
@@ -195,43 +164,6 @@ def test_training_on_two_replicas_equals_training_on_one_device():
     assert done.stdout.strip().endswith("equal"), done.stderr[-3000:]
 
 
-def test_averages_can_be_swapped_if_the_loss_is_scaled():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        model = prune(dense(), Still(0.5))
-        model.compile(keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.5), "mse")
-        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
-        model.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[swap])
-        averaged = model.optimizer.inner_optimizer.inner_optimizer
-        for weight, average in zip(
-            keras_internals.optimizer_variables(averaged),
-            averaged._model_variables_moving_average,
-            strict=True,
-        ):
-            np.testing.assert_array_equal(weight, average)
-        model.compile(keras.optimizers.Adam(0.1), "mse")
-        with pytest.raises(ValueError, match="use_ema=True"):
-            model.fit(X, Y, verbose=0, callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
-    finally:
-        keras.config.set_dtype_policy("float32")
-
-
-def test_variables_without_weight_decay_stay_so_in_the_optimizer_of_a_compiled_model():
-    model = dense()
-    optimizer = keras.optimizers.AdamW(0.1, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay(var_list=[model.layers[0].kernel], var_names=["bias"])
-    model.compile(keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0), "mse")
-    model.train_on_batch(X, Y)
-    optimizer = prune(model, Still(0.5)).optimizer.inner_optimizer.inner_optimizer
-    first, last = model.layers
-    decays = {
-        variable.path: optimizer._use_weight_decay(variable)
-        for layer in (first, last)
-        for variable in (layer.stored_weight("kernel"), layer.bias)
-    }
-    assert list(decays.values()) == [False, False, True, False]
-
-
 class WithoutConfig(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         return 0.1
@@ -272,3 +204,47 @@ def test_gradients_of_gates_are_not_scaled_by_loss_scaling():
             np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-8)
         for mine, plain in zip(gradients[scaling][1], gradients["none"][1], strict=True):
             np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_a_checkpoint_of_model_and_optimizer_contains_the_state_of_the_method(tmp_path):
+    def made():
+        model = prune(dense(), Supermask(0.5, total_steps=20))
+        return model, model.pruning.wrap(keras.optimizers.Adam())
+
+    def step(model, optimizer):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(X, training=True) - Y))
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
+
+    model, optimizer = made()
+    for _ in range(8):
+        step(model, optimizer)
+    path = tf.train.Checkpoint(model=model, optimizer=optimizer).save(tmp_path / "state")
+    again, resumed = made()
+    resumed.build(again.trainable_variables)
+    tf.train.Checkpoint(model=again, optimizer=resumed).restore(path).assert_consumed()
+    assert int(again.pruning.steps_done) == 8
+    for mine, theirs in zip(optimizer.variables, resumed.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_averages_can_be_swapped_if_the_loss_is_scaled():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = prune(dense(), Still(0.5))
+        model.compile(keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.5), "mse")
+        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+        model.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[swap])
+        averaged = model.optimizer.inner_optimizer.inner_optimizer
+        for weight, average in zip(
+            keras_internals.optimizer_variables(averaged),
+            averaged._model_variables_moving_average,
+            strict=True,
+        ):
+            np.testing.assert_array_equal(weight, average)
+        model.compile(keras.optimizers.Adam(0.1), "mse")
+        with pytest.raises(ValueError, match="use_ema=True"):
+            model.fit(X, Y, verbose=0, callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
+    finally:
+        keras.config.set_dtype_policy("float32")

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap import Magnitude, Schedule, Supermask, SupermaskLoss, prune, strip_pruning
+from tfsparsecap import (
+    SNIP,
+    FrozenMask,
+    LotteryTicket,
+    Magnitude,
+    Relevance,
+    Schedule,
+    Supermask,
+    SupermaskLoss,
+    prune,
+    strip_pruning,
+)
 from tfsparsecap.captioning.models import SoftAttention
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
@@ -64,31 +75,64 @@ def trained(model, method, **options):
     return model
 
 
+def sparse():
+    return strip_pruning(prune(sequential(), Magnitude(0.5)))
+
+
+def frozen():
+    model = sequential()
+    model.layers[1].trainable = False
+    return model
+
+
+BY_SCORE = {"lower_bound": 0.5, "metric": "val_score", "pruning_percentage": 0.2}
+#: A model, a method that is still pruning after 8 of 20 steps, and options of `prune`.
+CONTINUED = {
+    "supermask": (subclassed, lambda: Supermask(0.5, 20), {}),
+    "supermask_loss": (sequential, lambda: SupermaskLoss(0.5, 20, schedule=Schedule(end=0.7)), {}),
+    "gates of frozen layers": (frozen, lambda: Supermask(0.5, 20), {"prune_frozen": True}),
+    "lottery": (sequential, lambda: LotteryTicket(0.5, 20, rounds=3, rewind_to=0.5), {}),
+    "gradual ticket": (sequential, lambda: LotteryTicket(0.5, 20, allocation="gradual"), {}),
+    "magnitude": (sequential, lambda: Magnitude(0.5, 20, schedule=Schedule(begin=0.5)), {}),
+    "snip": (sequential, lambda: SNIP(0.5, 20, batches=10), {}),
+    "relevance": (sequential, lambda: Relevance(0.5, **BY_SCORE), {}),
+    "frozen": (sparse, lambda: FrozenMask(), {}),
+}
+
+
+def stepped(model, steps):
+    for _ in range(steps):
+        model.train_on_batch(X, Y)
+        if hasattr(model.pruning, "on_validation_end"):
+            model.pruning.on_validation_end({"val_score": 1.0})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "method"),
-    [
-        (sequential, lambda: SupermaskLoss(0.5, 20, schedule=Schedule(end=0.7))),
-        (subclassed, lambda: Supermask(0.5, 20)),
-    ],
-)
+@pytest.mark.parametrize("name", CONTINUED)
 @pytest.mark.filterwarnings("ignore:.*does not divide", "ignore:.*may differ from")
-def test_training_of_a_loaded_model_continues_with_the_same_weights(tmp_path, make, method):
-    method = method()
-    model = trained(make(), method)
+def test_training_of_a_loaded_model_continues_with_the_same_weights(tmp_path, name):
+    make, method, options = CONTINUED[name]
+    model, rate = (
+        prune(make(), method(), **options),
+        keras.optimizers.schedules.ExponentialDecay(0.01, 5, 0.9),
+    )
+    model.compile(keras.optimizers.AdamW(rate), LOSS, metrics=["accuracy"])
+    stepped(model, 8)
     model.save(tmp_path / "pruned.keras")
     again = keras.models.load_model(tmp_path / "pruned.keras")
-    assert again.pruning.get_config() == method.get_config()
-    assert again.pruning.ungated_layers == method.ungated_layers
-    assert [gate.block for gate in gates(again)] == [gate.block for gate in gates(model)]
+    assert again.pruning.get_config() == model.pruning.get_config()
+    assert again.pruning.ungated_layers == model.pruning.ungated_layers
+    for attribute in ("block", "independent"):
+        mine, theirs = ([getattr(gate, attribute) for gate in gates(one)] for one in (model, again))
+        assert mine == theirs
+    assert len(again.trainable_variables) == len(model.trainable_variables)
     assert int(again.pruning.steps_done) == 8
-    for mine, theirs in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
     for which in (model, again):
-        for _ in range(12):
-            which.train_on_batch(X, Y)
-    for mine, theirs in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5)
+        stepped(which, 12)
+    pairs = zip(model.weights, again.weights, strict=True)
+    states = zip(model.optimizer.variables, again.optimizer.variables, strict=True)
+    for mine, theirs in [*pairs, *states]:
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-5, err_msg=mine.path)
     assert float(again.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.05)
 
 
@@ -262,54 +306,6 @@ def test_train_on_batch_returns_the_same_format_as_keras():
     assert len(model.train_on_batch(X, Y)) == 2
 
 
-def test_a_custom_compile_is_called_with_its_arguments():
-    class Own(Unbuilt):
-        def compile(self, first, *, second, **kwargs):
-            super().compile(first, LOSS, **kwargs)
-            self.second = second
-
-    model = Own()
-    model(X)
-    prune(model, Supermask(0.75, total_steps=8))
-    model.compile(keras.optimizers.SGD(0.1), second=2)
-    assert model.second == 2
-    assert model.fit(X, Y, batch_size=4, epochs=2, verbose=0).history["sparsity"][-1] > 0.7
-
-
-def test_a_subclassed_model_can_be_called_with_none():
-    class Optional(Unbuilt):
-        def call(self, x, context=None):
-            return super().call(x)
-
-    model = Optional()
-    model(X)
-    prune(model, Supermask(0.5, total_steps=10))
-    model(X, None)
-    assert model(X, context=None).shape == (16, 3)
-    (args, kwargs) = model.called_with
-    assert [spec.shape for spec in args] == [(16, 3, 8)] and kwargs == {}
-
-
-def test_load_weights_restores_the_state_of_a_compiled_model(tmp_path):
-    model = trained(sequential(), Supermask(0.5, total_steps=16))
-    model.save_weights(tmp_path / "half.weights.h5")
-    again = prune(sequential(), Supermask(0.5, total_steps=16))
-    again.compile(keras.optimizers.AdamW(0.01), LOSS, metrics=["accuracy"])
-    again.load_weights(tmp_path / "half.weights.h5")
-    assert int(again.pruning.steps_done) == int(again.optimizer.iterations) == 8
-    for mine, theirs in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
-def test_a_pruned_model_with_lora_weights_is_saved_and_loaded(tmp_path):
-    model = trained(sequential(), Supermask(0.5, total_steps=8))
-    model.layers[1].enable_lora(2)
-    model.save(tmp_path / "adapted.keras")
-    again = keras.saving.load_model(tmp_path / "adapted.keras", compile=False)
-    np.testing.assert_allclose(again(X), model(X), atol=1e-6)
-    assert float(again.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
-
-
 def test_a_layer_that_another_model_prunes_is_rejected_until_that_model_is_stripped():
     shared = keras.layers.Dense(8, name="shared")
     one = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(3)])
@@ -320,28 +316,6 @@ def test_a_layer_that_another_model_prunes_is_rejected_until_that_model_is_strip
     assert type(two) is keras.Sequential and type(two.layers[1]) is keras.layers.Dense
     strip_pruning(one)
     assert len(prune(two, Supermask(0.5, total_steps=10)).pruning.gates) == 2
-
-
-def test_gates_are_sampled_once_per_pass_in_loops_and_shared_layers():
-    class Loops(keras.Model):
-        """Calls a shared layer in a loop, after a layer in inference mode."""
-
-        def __init__(self):
-            super().__init__()
-            self.base, self.step = keras.layers.Dense(8), keras.layers.Dense(8, use_bias=False)
-
-        def call(self, x, training=None):
-            x = self.base(x, training=False)
-            return tf.map_fn(self.step, tf.repeat(x[:1], 3, axis=0)) + self.step(x[:1])
-
-    model = Loops()
-    model(X)
-    prune(model, SupermaskLoss(0.5, total_steps=10))
-    model.step.kernel_gate.logits.assign(tf.zeros((8, 8)))
-    run = tf.function(lambda: model(X, training=True))
-    first, second = np.asarray(run()), np.asarray(run())
-    np.testing.assert_allclose(first, np.repeat(first[:1], 3, axis=0))
-    assert np.any(first != second)
 
 
 def test_keras_compiles_with_xla_unless_the_method_does_not_support_it(compiled):
@@ -414,3 +388,23 @@ def test_spectral_normalization_of_a_pruned_layer_is_saved_and_loaded(tmp_path):
         one.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
     np.testing.assert_allclose(again(X), model(X), atol=1e-5)
     assert strip_pruning(again).layers[1].kernel is again.layers[1].layer.kernel
+
+
+def test_load_weights_restores_the_state_of_a_compiled_model(tmp_path):
+    model = trained(sequential(), Supermask(0.5, total_steps=16))
+    model.save_weights(tmp_path / "half.weights.h5")
+    again = prune(sequential(), Supermask(0.5, total_steps=16))
+    again.compile(keras.optimizers.AdamW(0.01), LOSS, metrics=["accuracy"])
+    again.load_weights(tmp_path / "half.weights.h5")
+    assert int(again.pruning.steps_done) == int(again.optimizer.iterations) == 8
+    for mine, theirs in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_pruned_model_with_lora_weights_is_saved_and_loaded(tmp_path):
+    model = trained(sequential(), Supermask(0.5, total_steps=8))
+    model.layers[1].enable_lora(2)
+    model.save(tmp_path / "adapted.keras")
+    again = keras.saving.load_model(tmp_path / "adapted.keras", compile=False)
+    np.testing.assert_allclose(again(X), model(X), atol=1e-6)
+    assert float(again.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)

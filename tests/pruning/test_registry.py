@@ -55,7 +55,7 @@ def others(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["supermask", "supermask_loss", "snip", "gradual", "lottery", "relevance"])
+@pytest.mark.parametrize("name", ["supermask", "supermask_loss", "lottery", "relevance"])
 def test_every_method_prunes_every_kind_of_layer_in_fit(name):
     model, block_shape = everything(), (4, 1)
     types = [type(layer) for layer in model.layers]
@@ -99,7 +99,8 @@ def test_every_method_prunes_every_kind_of_layer_in_fit(name):
     assert (blocks.all(1) | ~blocks.any(1)).all()
 
 
-@pytest.mark.parametrize("name", sorted(set(registry.METHODS) - {"frozen"}))
+# The training on two replicas, in test_optimizer.py, compiles the others.
+@pytest.mark.parametrize("name", ["gradual", "magnitude", "supermask_loss", "l1"])
 def test_compiled_training_equals_eager_training(name, compiled):
     options = {**OPTIONS.get(name, {}), "sparsity": 0.5, "total_steps": 4}
     weights = []
@@ -128,24 +129,17 @@ def test_every_method_is_exported_and_is_rebuilt_from_its_config(name):
     assert type(again) is cls and again.get_config() == method.get_config()
 
 
-def test_an_unknown_method_name_suggests_the_nearest():
-    with pytest.raises(InputError, match="no pruning method 'gradul': did you mean gradual"):
-        registry.get("gradul")
-    with pytest.raises(InputError, match="choose one of"):
-        registry.get("xyz")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("gradul", {}, "no pruning method 'gradul': did you mean gradual"),
+        ("xyz", {}, "choose one of"),
         ("gradual", {"sparsity": 0.9}, "'gradual': missing a required argument: 'total_steps'"),
         ("relevance", {"metric": "loss"}, "'relevance': missing a required argument: 'lower_bound'"),
         ("magnitude", {"sparsity": 0.9, "end": 0.5}, "'end'; its options are sparsity, .*, begin$"),
         ("snip", {"sparsity": 0.9, "zzz": 1}, "'zzz'; its options are sparsity, total_steps, block_shape"),
     ],
 )
-def test_missing_and_unknown_options_are_named(name, options, message):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+def test_unknown_names_and_wrong_options_are_refused(name, options, message):
     with pytest.raises(InputError, match=message):
-        prune(model, name, **options)
-    assert type(model.layers[0]) is keras.layers.Dense
+        registry.get(name, **options)

@@ -6,10 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
-from tfsparsecap.gates import gates
-from tfsparsecap.pruning import L1Pruning, Relevance, prune, strip_pruning
+from tfsparsecap.pruning import Relevance, prune, strip_pruning
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(16, 8)).astype("float32")
@@ -74,9 +72,8 @@ def test_a_step_matches_equation_7():
     [
         lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
         lambda: keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=0.1, loss_scale_factor=64.0),
-        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)),
     ],
-    ids=["adam", "clipped and scaled", "scaled from outside"],
+    ids=["adam", "clipped and scaled"],
 )
 def test_any_optimizer_can_be_used_and_shrinking_uses_the_raw_gradient(optimizer):
     stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3)
@@ -242,9 +239,7 @@ def test_nan_metric_counts_as_a_miss():
     [
         ("val_loss", "auto", -1),
         ("val_mean_absolute_error", "auto", -1),
-        ("val_x", "min", -1),
         ("val_accuracy", "auto", 1),
-        ("validation_BLEU-4", "auto", 1),
         ("val_lossless", "auto", 1),
         ("val_loss", "max", 1),
     ],
@@ -262,56 +257,6 @@ def train_and_validate(model, scores):
             model.train_on_batch(X, Y)
         if score is not None:
             validate(model, score)
-
-
-@pytest.mark.slow
-def test_a_resumed_training_gives_the_same_weights(tmp_path):
-    cut = 6
-    scores = [0.3, 0.6, 0.7, 0.4, 0.6, 0.3, 0.3, 0.6, 0.7]
-    options = {"patience": 2, "pruning_percentage": 0.3, "cls": L1Pruning, "weight_decay": 0.01}
-    whole = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
-    train_and_validate(whole, scores)
-    model = with_method(optimizer=keras.optimizers.Adam(0.02), **options)
-    train_and_validate(model, scores[:cut])
-    model.save(tmp_path / "pruned.keras")
-    again = keras.models.load_model(tmp_path / "pruned.keras")
-    assert type(again.pruning) is L1Pruning
-    assert again.pruning.get_config() == model.pruning.get_config()
-    train_and_validate(again, scores[cut:])
-    pairs = zip(again.weights + again.pruning.variables, whole.weights + whole.pruning.variables, strict=True)
-    for own, value in pairs:
-        np.testing.assert_allclose(own, value, rtol=1e-5, atol=1e-6)
-    # The first two prunings were kept, the third was undone.
-    assert float(again.pruning.current_sparsity()) == pytest.approx(0.51, abs=0.01)
-    for own, other in zip(gates(again), gates(whole), strict=True):
-        np.testing.assert_array_equal(own.logits > 0, other.logits > 0)
-
-
-def test_averages_of_weights_start_again_from_a_restored_state():
-    model = prune(
-        keras.Sequential([keras.Input((8,)), keras.layers.Dense(6), keras.layers.Dense(3)]),
-        Relevance(lower_bound=0.5, metric="val_score", patience=1, weight_decay=0.0),
-    )
-    averaged = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5)
-    model.compile(averaged, "mse", run_eagerly=True)
-    scores, states = iter([0.6, 0.4, 0.4]), {}
-
-    def score(epoch, logs):
-        logs["val_score"] = next(scores)
-        states[epoch] = [layer.stored_weight("kernel").numpy() for layer in model.layers]
-
-    def check(epoch, logs):
-        if epoch == 2:  # the state after epoch 0 was restored
-            assert_equal([layer.stored_weight("kernel") for layer in model.layers], states[0])
-
-    random = np.random.default_rng(0)
-    inputs, outputs = random.normal(size=(16, 8)), random.normal(size=(16, 3))
-    callbacks = [
-        swap_averages(False),
-        keras.callbacks.LambdaCallback(on_epoch_begin=check, on_epoch_end=score),
-    ]
-    model.fit(inputs, outputs, epochs=3, batch_size=4, verbose=0, callbacks=callbacks)
-    assert len(states) == 3 and not np.allclose(states[0][0], states[1][0])
 
 
 @pytest.mark.parametrize("scores", [[0.4], [None]])
@@ -350,21 +295,7 @@ def test_arguments_out_of_range_are_rejected(arguments, message):
         Relevance(**{"lower_bound": 0.5, "metric": METRIC, **arguments})
 
 
-def one_layer():
-    return keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
-
-
-def test_at_least_one_block_is_removed_at_a_time():
-    # 10% of 128 weights are 13, and a block has 16.
-    model = with_method(one_layer, block_shape=(16, 1), sparsity=0.5)
-    seen = []
-    for _ in range(6):
-        validate(model, 0.6)
-        model.train_on_batch(np.ones((4, 16)), np.ones((4, 8)))
-        seen.append(float(model.pruning.current_sparsity()))
-    assert seen == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
-
-
-def test_blocks_larger_than_the_sparsity_allows_are_rejected():
+def test_blocks_larger_than_the_sparsity_allows_are_refused():
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
     with pytest.raises(InputError, match=r"blocks of up to 16, and not even one can be .* 0\.1"):
-        with_method(one_layer, block_shape=(16, 1), sparsity=0.1)
+        with_method(lambda: model, block_shape=(16, 1), sparsity=0.1)

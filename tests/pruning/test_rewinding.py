@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.pruning.rewinding import ContinuedSchedule, OptimizerReset
+from tfsparsecap.pruning.rewinding import OptimizerReset
 
 optimizers, schedules = keras.optimizers, keras.optimizers.schedules
 OPTIMIZERS = {
@@ -70,13 +70,3 @@ def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
         rates.append(float(optimizer.learning_rate))
         moved(optimizer, own, [step])
     assert rates == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
-
-
-def test_a_schedule_without_get_config_is_supported():
-    class Own(schedules.LearningRateSchedule):
-        def __call__(self, step):
-            return 0.1
-
-    optimizer = optimizers.Adagrad(Own())
-    OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
-    assert isinstance(optimizer._learning_rate, ContinuedSchedule)

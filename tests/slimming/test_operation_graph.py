@@ -86,20 +86,6 @@ def test_a_nested_model_finds_the_mask_of_its_input():
     np.testing.assert_array_equal(copy(x), model(x))
 
 
-def test_a_mask_that_a_copy_would_lose_is_refused():
-    inputs, mask = keras.Input((6, 8)), keras.Input((6,), dtype="bool")
-    inner = keras.Sequential([keras.Input((6, 8)), layers.LSTM(4)], name="inner")
-    model = keras.Model([inputs, mask], inner(inputs, mask=mask), name="outer")
-    with pytest.raises(InputError, match=r"^outer calls the nested model inner with mask=, which the slim"):
-        trace(model)
-
-
-def test_subclassed_models_of_keras_layers_are_traced():
-    model = Traceable()
-    model(np.zeros((1, 6), "float32"))
-    assert [type(node.operation).__name__ for node in trace(model).nodes] == ["Dense", "Tanh", "Dense"]
-
-
 class Words(keras.Model):
     """Embeds the first two numbers of its input, in the model itself or in a nested one."""
 
@@ -143,46 +129,51 @@ class Tied(Traceable):
         )
 
 
-@pytest.mark.parametrize(("cls", "weight"), [(WithPositions, "positions"), (Tied, "first/kernel")])
-def test_a_subclassed_model_that_uses_weights_outside_of_layers_is_refused(cls, weight):
-    model = cls()
-    model(np.zeros((1, 6), "float32"))
-    with pytest.raises(InputError, match=f"call method of subclassed uses the weight subclassed/{weight}"):
-        trace(model)
-
-
-def test_a_subclassed_model_that_calls_tensorflow_is_refused():
-    model = Untraceable()
-    model(np.zeros((1, 6), "float32"))
-    with pytest.raises(
-        InputError,
-        match=r"subclassed, a subclassed Untraceable, cannot be traced \(A KerasTensor .* Functions\): use",
-    ):
-        trace(model)
-
-
-def test_a_subclassed_model_that_tests_values_is_refused_with_the_cause():
-    class Deciding(Traceable):
-        def call(self, inputs):
-            return self.second(-self.first(inputs) if ops.max(inputs) > 0 else self.first(inputs))
-
-    model = Deciding()
-    model(np.zeros((1, 6), "float32"))
-    with pytest.raises(
-        InputError, match=r"inputs of unknown shape, as if .* depends on their values \(if, while\)"
-    ):
-        trace(model)
-
-
-def test_other_objects_and_unbuilt_models_are_refused():
-    with pytest.raises(InputError, match=r"takes a Keras 3 model, not a builtins.str"):
-        trace("model")
-    with pytest.raises(InputError, match="is not built, so it has no weights"):
-        trace(keras.Sequential([layers.Dense(2)]))
-
-
 def test_unknown_lengths_are_assumed_and_noted():
     inputs = keras.Input((None, None, 3), name="images")
     graph = trace(keras.Model(inputs, layers.Conv2D(4, 3, 2)(inputs)))
     assert graph.shapes[-1] == (1, 111, 111, 4)
     assert graph.notes == ["multiply-adds are counted for a length of 224 of images"]
+
+
+class Deciding(Traceable):
+    def call(self, inputs):
+        return self.second(-self.first(inputs) if ops.max(inputs) > 0 else self.first(inputs))
+
+
+def called(cls):
+    model = cls()
+    model(np.zeros((1, 6), "float32"))
+    return model
+
+
+def with_mask():
+    inputs, mask = keras.Input((6, 8)), keras.Input((6,), dtype="bool")
+    inner = keras.Sequential([keras.Input((6, 8)), layers.LSTM(4)], name="inner")
+    return keras.Model([inputs, mask], inner(inputs, mask=mask), name="outer")
+
+
+USES = "call method of subclassed uses the weight subclassed/"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (with_mask, r"^outer calls the nested model inner with mask=, which the slim"),
+        (lambda: called(WithPositions), f"{USES}positions"),
+        (lambda: called(Tied), f"{USES}first/kernel"),
+        (
+            lambda: called(Untraceable),
+            r"subclassed, a subclassed Untraceable, cannot be traced \(A KerasTensor .* Functions\): use",
+        ),
+        (
+            lambda: called(Deciding),
+            r"inputs of unknown shape, as if .* depends on their values \(if, while\)",
+        ),
+        (lambda: "model", r"takes a Keras 3 model, not a builtins.str"),
+        (lambda: keras.Sequential([layers.Dense(2)]), "is not built, so it has no weights"),
+    ],
+)
+def test_models_that_cannot_be_traced_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        trace(make())

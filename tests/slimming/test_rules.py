@@ -59,10 +59,9 @@ def test_channels_go_and_the_outputs_stay(name):
     model, rng = CASES[name](), np.random.default_rng(0)
     x = batch(model)
     randomize(model, x, rng)
-    for samples in (None, [x]):
-        half = slim(model, 0.5, multiple=1, samples=samples)
-        assert half.count_params() < 0.8 * model.count_params()
-        assert half(x).shape == model(x).shape
+    half = slim(model, 0.5, multiple=1, samples=[x])
+    assert half.count_params() < 0.8 * model.count_params()
+    assert half(x).shape == model(x).shape
     zero_channels(model, rng)
     smaller = slim(model, None, multiple=1)
     assert (smaller.count_params() == model.count_params()) == (name in NORMALISED)
@@ -102,7 +101,7 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("raw", [None, 0, 1])
+@pytest.mark.parametrize("raw", [None, 1])
 @pytest.mark.parametrize("name", SHARED)
 def test_an_operation_with_sizes_fits_all_its_calls(name, raw):
     """Of the two tensors, `raw` is an input, whose channels stay."""

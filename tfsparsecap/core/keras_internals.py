@@ -1,7 +1,7 @@
 """Functions that wrap private names of Keras, TensorFlow and tensorflow-model-optimization.
 
-No other module of `tfsparsecap` uses such names. After an upgrade, `tests/test_keras_internals.py` reports
-those that no longer exist.
+No other module of `tfsparsecap` uses such names. After an upgrade, `tests/core/test_keras_internals.py`
+reports those that no longer exist.
 """
 
 import contextlib

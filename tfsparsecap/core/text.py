@@ -22,14 +22,6 @@ def percent(fraction: float) -> str:
     return f"{round(100 * fraction, 6):g} %"
 
 
-def short_count(number: float) -> str:
-    """`1_234_567` as "1.2 M", `310_544` as "311 k", `954` as "954"."""
-    # 999 600 is "1.0 M", not "1000 k".
-    if number >= 999_500:
-        return f"{number / 1e6:.1f} M"
-    return f"{number / 1e3:.0f} k" if number >= 999.5 else f"{number:.0f}"
-
-
 def one_line(text: str) -> str:
     """Text without line breaks and non-printable characters."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())

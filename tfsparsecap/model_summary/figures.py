@@ -98,7 +98,6 @@ class Summary:
             `decoder`, each also as `encoder, prunable`.
         about: what the FLOPs are counted for, such as one example.
         notes: assumptions, and operations that could not be counted.
-        index_bytes: size of an index in COO.
     """
 
     name: str
@@ -106,14 +105,12 @@ class Summary:
     totals: dict[str, Figures]
     about: str
     notes: tuple[str, ...]
-    index_bytes: int
 
     def as_dict(self) -> dict:
         """Returns everything, ready for JSON."""
         return {
             "name": self.name,
             "flops_of": self.about,
-            "index_bytes": self.index_bytes,
             "notes": list(self.notes),
             "totals": {name: total.as_dict() for name, total in self.totals.items()},
             "layers": [row.as_dict() for row in self.rows],

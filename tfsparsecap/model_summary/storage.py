@@ -19,7 +19,7 @@ TABLE_BLOCKS = (1, 4, 16)
 #: Bytes of a float32 scale in a .tflite file, in which layers share their zero points.
 SCALE_BYTES = 4
 _BLOCK = 16
-_FLOAT32, _FLOAT16, _INT8, _CSR_INDEX = 4, 2, 1, 4
+_FLOAT32, _FLOAT16, _INT8, _COO_INDEX, _CSR_INDEX = 4, 2, 1, 8, 4
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ def index_bytes(largest: int) -> int:
     return 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
 
 
-def stored_bytes(
-    weight: np.ndarray, kind: str = MATRIX, *, inputs: int | None = None, coo_index_bytes: int = 8
-) -> dict[str, int]:
+def stored_bytes(weight: np.ndarray, kind: str = MATRIX, *, inputs: int | None = None) -> dict[str, int]:
     """Returns the bytes of a weight in formats whose size can be computed by a formula.
 
     Args:
@@ -83,13 +81,13 @@ def stored_bytes(
             first.
         kind: `MATRIX`, `TABLE`, `CONVOLUTION` or `OTHER`.
         inputs: number of inputs that each output sums over; None takes all axes but the last.
-        coo_index_bytes: size of an index in COO; 8 as in PyTorch's checkpoints.
 
     Returns:
         Format -> bytes:
 
         - `float32` and `float16`: 4 and 2 for each weight.
-        - `coo`: for each non-zero weight a float32 and an index per axis.
+        - `coo`: for each non-zero weight a float32 and an index of 8 bytes per axis, as in PyTorch's
+          checkpoints.
         - `csr`: for each non-zero weight a float32 and an int32 column, and an int32 offset per output plus
           one.
         - `int8_blocks`: what `tfsparsecap-export` stores: the non-zero blocks of 16 inputs of an output in
@@ -110,7 +108,7 @@ def stored_bytes(
     if axes < 2:
         return sizes
     nonzeros = int(np.count_nonzero(weight))
-    sizes["coo"] = nonzeros * (_FLOAT32 + axes * coo_index_bytes)
+    sizes["coo"] = nonzeros * (_FLOAT32 + axes * _COO_INDEX)
     # [outputs, inputs], or [tokens, units] of a table.
     rows = weight.reshape(len(weight), -1) if kind == TABLE else _by_output(weight, inputs)
     sizes["csr"] = nonzeros * (_FLOAT32 + _CSR_INDEX) + (len(rows) + 1) * _CSR_INDEX

@@ -26,7 +26,6 @@ def summary(
     words: int = 9,
     input_shapes: Any = None,
     compress: bool | None = None,
-    index_bytes: int = 8,
     print_fn: Callable[[str], None] | None = None,
 ) -> Summary:
     """Prints weights, non-zero weights, FLOPs and bytes of a model, layer by layer.
@@ -51,7 +50,6 @@ def summary(
             with the batch axis instead of a shape. Needed if the model does not know its shapes. A captioner
             takes the inputs of `encode`, such as `{"features": (36, 2048)}`.
         compress: whether to measure gzip and bzip2; None does so for up to 5 million weights.
-        index_bytes: size of an index in COO; PyTorch's checkpoints have 8.
         print_fn: function to print with, called once with the whole text; None prints to the terminal.
 
     Returns:
@@ -68,8 +66,8 @@ def summary(
         (7850, 15680)
     """
     _check(model)
-    numbers = {"beam": beam, "words": words, "index_bytes": index_bytes}
-    beam, words, index_bytes = (check_number(*item, whole=True, at_least=1) for item in numbers.items())
+    beam = check_number("beam", beam, whole=True, at_least=1)
+    words = check_number("words", words, whole=True, at_least=1)
     layers = list(nested_layers(model))
     run = forward(model, [layer for _, layer in layers], input_shapes, beam, words)
     weights = _weights(layers)
@@ -84,9 +82,7 @@ def summary(
     )
     rows = []
     for path, layer in layers:
-        tensors = tuple(
-            _weight_row(one, _uses(run, one), compress, index_bytes) for one in weights[id(layer)]
-        )
+        tensors = tuple(_weight_row(one, _uses(run, one), compress) for one in weights[id(layer)])
         own_flops = 2 * sum(calls.uses[id(layer), PRODUCT] * times for _, calls, times in run.parts)
         counted = not any(id(layer) in calls.uncounted for _, calls, _ in run.parts)
         if tensors or own_flops or not counted:
@@ -101,7 +97,7 @@ def summary(
     if run.rates:
         flops = {name: amount(_flops(calls, weights)) for name, calls, _ in run.parts}
         notes.append(run.rates.format(**flops))
-    result = Summary(model.name, tuple(rows), totals(rows), run.about, tuple(notes), index_bytes)
+    result = Summary(model.name, tuple(rows), totals(rows), run.about, tuple(notes))
     show(result, print_fn)
     return result
 
@@ -139,13 +135,13 @@ def _flops(calls: Calls, weights: dict[int, list[Weight]]) -> int:
     )
 
 
-def _weight_row(weight: Weight, uses: int, compress: bool, index_bytes: int) -> WeightRow:
+def _weight_row(weight: Weight, uses: int, compress: bool) -> WeightRow:
     values = weight.values()
     kind = storage.OTHER
     if weight.prunable:
         kind = storage.TABLE if weight.is_table else storage.MATRIX
         kind = storage.CONVOLUTION if hasattr(weight.layer, "kernel_size") else kind
-    sizes = storage.stored_bytes(values, kind, inputs=weight.rows, coo_index_bytes=index_bytes)
+    sizes = storage.stored_bytes(values, kind, inputs=weight.rows)
     if compress:
         sizes |= storage.compressed_bytes(values)
     nonzeros = int(np.count_nonzero(values))

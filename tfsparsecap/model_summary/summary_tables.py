@@ -96,7 +96,7 @@ def _bytes(number: int) -> str:
 def _notes(summary: Summary) -> list[str]:
     return [
         "FLOPs: 2 for each multiply-add of matrix products and convolutions; left: with non-zero weights.",
-        f"Bytes: COO has a float32 and {summary.index_bytes} bytes for the index of each axis, CSR a float32"
+        "Bytes: COO has a float32 and 8 bytes for the index of each axis, CSR a float32"
         " and an int32 per non-zero weight; both keep vectors dense. int8 blocks: the non-zero blocks of 16,"
         " or a whole layer in int8 if that is smaller.",
         *(f"Note: {note}." for note in summary.notes),

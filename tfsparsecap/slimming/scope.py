@@ -74,10 +74,6 @@ class Scope:
         self.operation: Any = node.operation
         self._graph, self._axes = graph, axes
 
-    @property
-    def is_first_call(self) -> bool:
-        return "called" not in self.info.known
-
     def shape(self, index: int) -> tuple[int, ...]:
         """Shape of a tensor for a batch of one."""
         return self._graph.shapes[index]
