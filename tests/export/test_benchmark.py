@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tfsparsecap_export import benchmark
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.measure import one_operator
 
+from benchmarks import one_layer
 from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_arguments_that_do_not_fit_together_are_an_input_error(arguments, messag
 
 def test_files_without_a_digest_are_compared(capsys, tmp_path):
     file = tmp_path / "network.tflite"  # not a captioner
-    file.write_bytes(one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1))
+    file.write_bytes(one_layer.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1))
     benchmark.main([str(file), str(file), *QUICK])
     assert capsys.readouterr().out.count("network.tflite") == 2
 

@@ -7,9 +7,9 @@ from PIL import Image
 from tfsparsecap_export import timing
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.measure.profiling import profile
 
+from benchmarks import one_layer
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 from tfsparsecap.errors import InputError
 
@@ -22,11 +22,11 @@ def files(exported):
 @pytest.fixture(scope="module")
 def layers(tmp_path_factory):
     """Files of the same matrix as float32 and as int8 blocks."""
-    matrix = one_operator.sparse_matrix(np.random.default_rng(0), 48, 64, 0.3, 16)
+    matrix = one_layer.sparse_matrix(np.random.default_rng(0), 48, 64, 0.3, 16)
     folder, paths = tmp_path_factory.mktemp("layers"), []
     for encoding in (encodings.DENSE, encodings.BLOCK16):
         paths.append(folder / f"{len(paths)}.tflite")
-        paths[-1].write_bytes(one_operator.fully_connected([matrix], encoding, 2))
+        paths[-1].write_bytes(one_layer.fully_connected([matrix], encoding, 2))
     return paths
 
 
@@ -135,7 +135,7 @@ def test_inputs_and_outputs_with_other_names_are_compared_by_their_shapes(tmp_pa
 
 def test_files_with_different_inputs_are_an_input_error(files, layers, tmp_path):
     other = tmp_path / "other.tflite"
-    other.write_bytes(one_operator.fully_connected([np.eye(4, dtype=np.float32)], encodings.DENSE, 1))
+    other.write_bytes(one_layer.fully_connected([np.eye(4, dtype=np.float32)], encodings.DENSE, 1))
     with pytest.raises(
         InputError, match=r"other\.tflite has the inputs .* compare files with the same inputs"
     ):
@@ -166,9 +166,7 @@ def test_unusable_files_and_numbers_are_input_errors(files, layers, tmp_path):
 
 
 def test_a_file_of_two_signatures_is_an_input_error(tmp_path):
-    model = flatfile.read_model(
-        one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1)
-    )
+    model = flatfile.read_model(one_layer.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1))
     model.signatureDefs = model.signatureDefs * 2
     (tmp_path / "two.tflite").write_bytes(flatfile.write_model(model))
     with pytest.raises(InputError, match=r"two\.tflite has 2 signatures"):

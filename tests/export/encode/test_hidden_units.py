@@ -8,7 +8,8 @@ from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite.graph import Source, content_key, model_graph
-from tfsparsecap_export.measure import one_operator
+
+from benchmarks import one_layer
 
 #: Taken before tests change them.
 ARM64 = of_target("arm64")
@@ -71,7 +72,7 @@ def test_one_unit_stays_if_none_has_inputs(interpreter):
 
 def test_blocks_are_removed_as_a_whole():
     rng = np.random.default_rng(1)
-    blocks = one_operator.sparse_matrix(rng, 256, 256, 0.05, 16).T != 0
+    blocks = one_layer.sparse_matrix(rng, 256, 256, 0.05, 16).T != 0
     unused = without([*range(16, 48), 100])  # two whole blocks of the second layer's inputs, and a unit
     _, dense, _ = two_layers(axes=(), second=blocks * unused[:, None], size=(64, 256, 256))
     content, layers = encode_file(dense, "int8", costs=ARM64)
