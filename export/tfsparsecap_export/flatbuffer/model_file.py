@@ -1,5 +1,6 @@
 """Reading, changing and writing the FlatBuffer of a .tflite file, as objects of the generated schema."""
 
+import collections
 import contextlib
 import mmap
 import stat
@@ -126,6 +127,26 @@ def called_subgraphs(operator: schema.OperatorT) -> list[int]:
         for name, value in vars(options).items() if options is not None else ():
             if "subgraph" in name.lower() and value is not None:
                 found.extend(int(index) for index in np.ravel(value))
+    return found
+
+
+def input_of(operator: schema.OperatorT, position: int) -> int:
+    """Index of the tensor that an operator reads at a position; -1 if there is none."""
+    return int(operator.inputs[position]) if len(operator.inputs) > position else -1
+
+
+def constant(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> np.ndarray | None:
+    """The bytes of a tensor of a graph; None for what is computed, and for the index -1."""
+    data = model.buffers[graph.tensors[index].buffer].data if index >= 0 else None
+    return data if data is not None and len(data) else None
+
+
+def readers(graph: schema.SubGraphT) -> dict[int, list[tuple[schema.OperatorT, int]]]:
+    """The operators that read each tensor, and the positions among their inputs."""
+    found: dict[int, list[tuple[schema.OperatorT, int]]] = collections.defaultdict(list)
+    for operator in graph.operators:
+        for position, index in enumerate(operator.inputs):
+            found[int(index)].append((operator, position))
     return found
 
 

@@ -116,7 +116,9 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
             operations.append((key, interpreter))
             counts[key] += calls[g]
     seconds: dict[_Key, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
-    empty = load(flatfile.write_model(_model_of(schema.SubGraphT(), [schema.BufferT()], [])))
+    nothing = schema.SubGraphT()
+    nothing.tensors, nothing.operators = [], []
+    empty = load(flatfile.write_model(_model_of(nothing, [schema.BufferT()], [])))
     overhead = float(np.median([run_seconds(empty) for _ in range(100)]))
     for run in range(runs + 1):
         for g, operations in replay.items():

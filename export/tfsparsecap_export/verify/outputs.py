@@ -188,8 +188,8 @@ def verify_outputs(
             classes += each.positions
             same += each.same
         else:
-            differences.merge(each.numbers)
-            scores.merge(each.numbers)
+            differences.merge(each)
+            scores.merge(each)
     if all_float:
         if not differences.largest <= limit:  # neither does NaN pass
             raise OutputsDiffer(differences.largest, "the largest output")
