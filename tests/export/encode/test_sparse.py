@@ -196,11 +196,6 @@ def test_constants_are_aligned_to_16_bytes(layer):
             assert (buffer.DataAsNumpy().ctypes.data - start) % flatfile.BUFFER_ALIGNMENT == 0
 
 
-def test_the_same_model_gives_the_same_bytes(layer):
-    _, dense = layer
-    assert rewritten(dense, encodings.CSR) == rewritten(dense, encodings.CSR)
-
-
 @pytest.mark.slow
 def test_weights_inside_the_loop_are_found(blocks_captioner):
     inputs = caption_inputs(blocks_captioner)
