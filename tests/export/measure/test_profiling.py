@@ -8,7 +8,6 @@ from tfsparsecap_export.measure import profiling
 from tfsparsecap_export.measure.profiling import TFLITE, XNNPACK
 
 from benchmarks import one_layer
-from tfsparsecap.errors import InputError
 
 from ..conftest import MAX_LENGTH
 
@@ -84,8 +83,3 @@ def test_operations_that_do_not_run_alone_are_named(tmp_path, monkeypatch):
     content = one_layer.fully_connected([np.eye(16, dtype=np.float32)], encodings.CSR, 1)
     found = profile_of(tmp_path, content, input=np.ones((1, 16), np.float32))
     assert (found.operations, found.ms, found.not_timed) == ([], 0, ("FULLY_CONNECTED",))
-
-
-def test_an_absent_file_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.tflite"):
-        profiling.profile(tmp_path / "absent.tflite", [])
