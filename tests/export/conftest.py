@@ -280,6 +280,15 @@ def exported_transformer(tmp_path_factory, transformer_captioner, digits, sample
     return get
 
 
+@pytest.fixture(scope="session")
+def parts(blocks_captioner):
+    """The float32 files of a captioner's encoder and decoder."""
+    image = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
+    features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
+    decoder = caption_graph.caption_graph(blocks_captioner, features, BEAM, MAX_LENGTH)
+    return caption_graph.encoder_graph(blocks_captioner, image), decoder
+
+
 @pytest.fixture
 def interpreter():
     """Loads the bytes of a .tflite file: `interpreter(content, delegate=True)(**inputs)` runs it."""

@@ -13,13 +13,13 @@ from tfsparsecap_export.encode import encodings
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
-from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention, Transformer, UpDown
+from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.captioning.search.search_options import SearchOptions
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.errors import InputError
 
-from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, PatchEncoder, prune
+from .conftest import BEAM, DIGITS_LENGTH, MAX_LENGTH, prune
 
 INT8 = ("int8", "dense-int8")
 
@@ -191,22 +191,6 @@ def test_a_transformer_that_predicts_digits_returns_words(
     with pytest.raises(InputError, match="the vocabulary has 80 tokens, the model 12"):
         captions = CaptionOptions(vocabulary=digits.vocabulary)
         export_model(transformer_captioner, tmp_path / "b.tflite", captions=captions)
-
-
-@pytest.mark.slow
-def test_a_transformer_without_some_heads_captions_images(samples, tmp_path):
-    keras.utils.set_random_seed(3)
-    sizes = {"size": 32, "hidden_size": 48, "layers": 1, "heads": 4, "max_length": 6}
-    slimmed = {"encoder_heads": [3], "encoder_hidden_size": [32]}
-    captioner = Transformer(40, encoder=PatchEncoder(), **sizes, **slimmed)
-    prune(captioner, 16, kept=0.6)
-    decode, path = Decoder(captioner, 2, 6, default_rules(captioner)), tmp_path / "a.tflite"
-    export_model(captioner, path, "int8", captions=CaptionOptions(beam=2, max_length=6), samples=samples)
-    file = TFLiteCaptioner(path)
-    for sample in samples[:2]:
-        _, scores = (values.numpy()[0] for values in decode(sample))
-        _, found = file.token_ids(sample["image"][0])
-        np.testing.assert_allclose(found[0], scores[0], atol=0.5)
 
 
 @pytest.mark.slow

@@ -3,9 +3,7 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from tfsparsecap_export import contents_tables, export_model, int8_network
-from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer.contents import read_contents
@@ -16,7 +14,7 @@ from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.errors import InputError
 
-from .conftest import BEAM, IMAGE_SIZE, MAX_LENGTH
+from .conftest import BEAM, MAX_LENGTH
 
 WEIGHTS = (b"weights", [])
 ARM64 = of_target("arm64")
@@ -118,15 +116,6 @@ def test_the_fastest_network_with_similar_outputs_is_chosen(choose, error, optio
     found, notes = choose(error, **options)
     assert found == network
     assert "".join(notes).startswith(note) and len(notes) == bool(note)
-
-
-@pytest.fixture(scope="module")
-def parts(blocks_captioner):
-    """The float32 files of a captioner's encoder and decoder."""
-    image = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
-    features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
-    decoder = caption_graph.caption_graph(blocks_captioner, features, BEAM, MAX_LENGTH)
-    return caption_graph.encoder_graph(blocks_captioner, image), decoder
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
 from tfsparsecap_export.caption_files import caption_graph
@@ -175,14 +174,11 @@ def ordered_files(dense_graph):
 
 
 @pytest.fixture(scope="module")
-def int8_encoder_files(blocks_captioner, dense_graph, samples):
-    image = caption_inputs(blocks_captioner)["image"]
-    encoder = caption_graph.encoder_graph(blocks_captioner, image)
+def int8_encoder_files(parts, samples):
+    encoder, decoder = parts
     rounded = int8_weights.round_layers(encoder, samples)
     activations, _ = int8_activations.quantize(int8_activations.prepare(encoder, rounded, samples))
     weights, _ = quantize_weights(encoder, samples)
-    features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
-    decoder = dense_graph(blocks_captioner, features, BEAM)
     return [
         File(name, int8_encoder.join_encoder(content, decoder), samples[:4], tolerance)
         for name, content, tolerance in [("weights", weights, FLOAT), ("activations", activations, INT8)]

@@ -23,27 +23,25 @@ from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ...conftest import save_preset
-from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, quantize_weights
+from ..conftest import IMAGE_SIZE, quantize_weights
 
 pytestmark = pytest.mark.slow
 
 IMAGE = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
-FEATURES = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
-
-
-def quantized_encoder(captioner, images):
-    float32 = caption_graph.encoder_graph(captioner, IMAGE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(int8_weights, "SMALL_LAYER", 1000)
-        return quantize_weights(float32, [{"image": image[None]} for image in images])
 
 
 @pytest.fixture(scope="module")
-def files(blocks_captioner, images):
+def quantized(parts, samples):
+    """The int8 encoder, and the reports on its layers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(int8_weights, "SMALL_LAYER", 1000)
+        return quantize_weights(parts[0], samples)
+
+
+@pytest.fixture(scope="module")
+def files(parts, quantized):
     """The int8 encoder, the decoder, and both in one."""
-    quantized, _ = quantized_encoder(blocks_captioner, images)
-    decoder = caption_graph.caption_graph(blocks_captioner, FEATURES, BEAM, MAX_LENGTH)
-    return quantized, decoder, encoder.join_encoder(quantized, decoder)
+    return quantized[0], parts[1], encoder.join_encoder(quantized[0], parts[1])
 
 
 def test_int8_features_are_close_to_those_of_keras(files, blocks_captioner, images, interpreter):
@@ -75,8 +73,8 @@ def test_only_the_decoders_weights_of_a_joined_file_can_be_encoded(files):
     assert all(weight.role != sparse.CONVOLUTION for weight in found)
 
 
-def test_the_report_counts_the_encoders_weights(files, blocks_captioner, images):
-    row = encoder.encoder_report("encoder", quantized_encoder(blocks_captioner, images)[1], calibration=6)
+def test_the_report_counts_the_encoders_weights(files, blocks_captioner, quantized):
+    row = encoder.encoder_report("encoder", quantized[1], calibration=6)
     kernels = [weight for weight in blocks_captioner.encoder.weights if len(weight.shape) > 1]
     assert row.weights == sum(int(np.prod(weight.shape)) for weight in kernels)
     assert row.weights <= row.bytes < len(files[0])

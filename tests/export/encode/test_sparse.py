@@ -3,8 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export.caption_files import caption_graph
-from tfsparsecap_export.caption_files.export_captioner import caption_inputs
 from tfsparsecap_export.encode import encodings, sparse
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -197,9 +195,8 @@ def test_constants_are_aligned_to_16_bytes(layer):
 
 
 @pytest.mark.slow
-def test_weights_inside_the_loop_are_found(blocks_captioner):
-    inputs = caption_inputs(blocks_captioner)
-    dense = caption_graph.caption_graph(blocks_captioner, inputs, beam=3, max_length=4)
+def test_weights_inside_the_loop_are_found(blocks_captioner, exported):
+    dense = exported("blocks", "dense")[0].read_bytes()
     found = {weight.values.tobytes(): weight for weight in sparse.find_weights(flatfile.read_model(dense))}
     cell = [
         np.asarray(kernel)

@@ -3,17 +3,13 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph, rnn_fusion
 
-from ..conftest import prune, small_captioner
+from ..conftest import prune
 
 pytestmark = pytest.mark.slow
-
-FEATURES = {"features": tf.TensorSpec((1, 16, 64), name="features")}
 
 
 def model_of(cell, inputs=32, kept=0.2, **options):
@@ -59,12 +55,9 @@ def test_fused_cells_need_one_product_per_step(cell, kept, count):
     assert products(graph.model_graph(model_of(cell, kept=kept))) == count + 1
 
 
-def test_cells_of_captioners_are_fused_and_reported():
-    captioner = small_captioner(16)
-    kernels = captioner.cell.kernel, captioner.cell.recurrent_kernel
-    content = caption_graph.caption_graph(captioner, FEATURES, 1, 4)
-    _, layers = encode_file(content, "auto", words=4, sources=graph.weight_sources(captioner))
-    (cell,) = [layer for layer in layers if "lstm" in layer.name]
+def test_cells_of_captioners_are_fused_and_reported(blocks_captioner, exported):
+    kernels = blocks_captioner.cell.kernel, blocks_captioner.cell.recurrent_kernel
+    (cell,) = [layer for layer in exported("blocks", "auto")[1].layers if "lstm" in layer.name]
     assert cell.name.endswith("lstm/kernels")
     assert cell.weights == sum(np.size(kernel) for kernel in kernels)
     assert cell.nonzeros == sum(np.count_nonzero(kernel) for kernel in kernels)
