@@ -302,6 +302,24 @@ def interpreter():
     return load
 
 
+@pytest.fixture
+def check_outputs(interpreter):
+    """`check_outputs(content, inputs, expected, tolerance)` runs a file of one output with each kernel.
+
+    `inputs` are arrays by name, or the only one. The tolerance is relative to the largest expected value.
+    """
+
+    def check(content, inputs, expected, tolerance):
+        for delegate in (True, False):
+            run = interpreter(content, delegate)
+            (given,) = run(
+                **(inputs if isinstance(inputs, dict) else {next(iter(run.get_input_details())): inputs})
+            ).values()
+            np.testing.assert_allclose(given, expected, atol=tolerance * np.abs(expected).max())
+
+    return check
+
+
 def uneven(outputs, inputs, block, seed=0):
     """A matrix [outputs, inputs] whose rows keep between 0 and 30 % of their blocks."""
     rng = np.random.default_rng(seed)

@@ -185,7 +185,7 @@ def encodings_of(report):
 
 
 @pytest.mark.slow
-def test_convolutional_networks_become_int8_with_samples(network, tmp_path, interpreter, cached_export):
+def test_convolutional_networks_become_int8_with_samples(network, tmp_path, check_outputs, cached_export):
     model, samples = network
     path = tmp_path / "a.tflite"
     dense = cached_export(model, path, "dense", samples=samples)
@@ -215,10 +215,7 @@ def test_convolutional_networks_become_int8_with_samples(network, tmp_path, inte
         (pruned,) = [layer["nonzeros"] for layer in shown["layers"] if "sparse" in layer["stored"]]
         (nonzeros,) = [layer.nonzeros for layer in report.layers if layer.encoding == encodings.SPARSE_INT8]
         assert 0.98 * nonzeros < pruned <= nonzeros  # some weights are rounded to zero
-        for delegate in (True, False):
-            given = interpreter(path.read_bytes(), delegate)(**samples[1])["output_0"]
-            atol = (0.03 if expanded else 0.1) * np.abs(expected).max()
-            np.testing.assert_allclose(given, expected, atol=atol)
+        check_outputs(path.read_bytes(), samples[1], expected, 0.03 if expanded else 0.1)
 
 
 def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):

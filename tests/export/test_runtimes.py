@@ -9,7 +9,7 @@ from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
 from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.caption_files.export_captioner import caption_inputs
-from tfsparsecap_export.encode import encodings, int8_activations, int8_encoder, int8_weights, sparse
+from tfsparsecap_export.encode import encodings, formats, int8_activations, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -156,7 +156,7 @@ def permutations(content):
 
 @pytest.fixture(scope="module")
 def ordered_files(dense_graph):
-    """Captioners with sorted outputs of the layer of the words."""
+    """Captioners with sorted outputs of the layer of the words, compared with unsorted ones."""
     free = dataclasses.replace(of_target("arm64"), csr=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
     files = []
     for block, beam, format, tolerance in ((1, 1, "fast", FLOAT), (16, BEAM, "auto", INT8)):
@@ -167,9 +167,17 @@ def ordered_files(dense_graph):
         prune(captioner, block, kept=0.06)
         captioner.output_layer.kernel.assign(captioner.output_layer.kernel * 4)
         dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 32)}), beam)
-        content, _ = encode_file(dense, format, words=MAX_LENGTH, costs=free)
-        assert [order.size for order in permutations(content)] == [600]
+        content, layers = encode_file(dense, format, words=MAX_LENGTH, costs=free)
+        assert {encodings.CSR, encodings.BLOCK16} & {layer.encoding for layer in layers}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(formats, "MIN_SORTED_OUTPUTS", 601)
+            plain, _ = encode_file(dense, format, words=MAX_LENGTH, costs=free)
+        sizes = [[order.size for order in permutations(file)] for file in (content, plain)]
+        assert sizes == [[600], []]
         files.append(File(f"ordered {block}", content, random_features(5, 32), tolerance))
+        for outputs, expected in zip(run_litert(plain, files[-1].samples), files[-1].expected, strict=True):
+            np.testing.assert_array_equal(outputs["token_ids"], expected["token_ids"])
+            np.testing.assert_allclose(outputs["scores"], expected["scores"], atol=1e-4)
     return files
 
 

@@ -66,7 +66,7 @@ def test_no_part_exceeds_the_kernels_limits():
         (4200, 1.0, None, (3,)),
     ],
 )
-def test_a_split_layer_gives_numpys_product(interpreter, columns, kept, activation, axes):
+def test_a_split_layer_gives_numpys_product(check_outputs, columns, kept, activation, axes):
     kernel = blocks(columns, 64, kept)
     model, bias = dense_model(kernel, activation, axes)
     dense = graph.model_graph(model)
@@ -86,10 +86,7 @@ def test_a_split_layer_gives_numpys_product(interpreter, columns, kept, activati
     inputs = np.random.default_rng(1).normal(size=(1, *axes, columns)).astype(np.float32)
     expected = inputs @ kernel + bias
     expected = np.maximum(expected, 0) if activation else expected
-    for delegate in (True, False):
-        run = interpreter(content, delegate)
-        (outputs,) = run(**{next(iter(run.get_input_details())): inputs}).values()
-        np.testing.assert_allclose(outputs, expected, atol=0.02 * np.abs(expected).max())
+    check_outputs(content, inputs, expected, 0.02)
 
 
 def test_float_layers_are_not_split():
