@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _PROFILE_ROWS = 20
 # A profiled run is slower than a normal one.
 _PROFILED_RUNS = 30
-# Terminal width from which the table has the columns fastest and slowest.
-_WIDE = 110
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -120,9 +118,6 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
         "faster": lambda result: f"{result.speedup:.1f}x",
         "expected": lambda result: f"{result.expected:.1f}x" if result.expected else "",
     }
-    if console.width >= _WIDE:
-        columns["fastest"] = lambda result: f"{result.fastest_ms:.2f}"
-        columns["slowest"] = lambda result: f"{result.slowest_ms:.2f}"
     if captions:
         columns["words"] = lambda result: "" if result.words is None else f"{result.words:.1f}"
         columns["ms/word"] = lambda result: "" if result.words is None else f"{result.ms_a_word:.3f}"

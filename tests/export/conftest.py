@@ -222,11 +222,11 @@ def once():
     results, models = {}, []
 
     def wrap(function):
-        def call(model, *arguments):
-            key = (function.__name__, id(model), repr(arguments))
+        def call(model, *arguments, **options):
+            key = (function.__name__, id(model), repr(arguments), repr(options))
             if key not in results:
                 models.append(model)  # keeps a reference, so that no other model gets the same id
-                results[key] = function(model, *arguments)
+                results[key] = function(model, *arguments, **options)
             return results[key]
 
         return call

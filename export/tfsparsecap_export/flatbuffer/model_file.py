@@ -303,11 +303,11 @@ def _check_indices(model: schema.ModelT) -> None:
 
     for graph in model.subgraphs or []:
         graph.tensors, graph.operators = graph.tensors or [], graph.operators or []
-        graph.inputs, graph.outputs = _indices(graph.inputs), _indices(graph.outputs)
+        graph.inputs, graph.outputs = filled(graph.inputs), filled(graph.outputs)
         for tensor in graph.tensors:
             check("buffer", tensor.buffer, buffers)
         for operator in graph.operators:
-            operator.inputs, operator.outputs = _indices(operator.inputs), _indices(operator.outputs)
+            operator.inputs, operator.outputs = filled(operator.inputs), filled(operator.outputs)
             check("operator code", operator.opcodeIndex, codes)
             for called in called_subgraphs(operator):
                 check("subgraph", called, graphs)
@@ -326,7 +326,8 @@ def _check_indices(model: schema.ModelT) -> None:
         check("buffer", entry.buffer, buffers)
 
 
-def _indices(vector: np.ndarray | None) -> np.ndarray:
+def filled(vector: np.ndarray | None) -> np.ndarray:
+    """A vector of the schema; empty if the file does not have it."""
     return np.empty(0, np.int32) if vector is None else vector
 
 
