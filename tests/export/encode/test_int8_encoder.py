@@ -44,14 +44,6 @@ def files(parts, quantized):
     return quantized[0], parts[1], encoder.join_encoder(quantized[0], parts[1])
 
 
-def test_int8_features_are_close_to_those_of_keras(files, blocks_captioner, images, interpreter):
-    run = interpreter(files[0])
-    for image in images:
-        expected = np.asarray(blocks_captioner.encoder(image[None]))
-        given = run(image=image[None])["features"]
-        np.testing.assert_allclose(given, expected, atol=0.03 * np.abs(expected).max())
-
-
 @pytest.mark.parametrize("delegate", [True, False])
 def test_the_joined_file_gives_the_results_of_encoder_and_decoder(files, images, interpreter, delegate):
     quantized, decoder, joined = (interpreter(content, delegate) for content in files)

@@ -118,20 +118,6 @@ def test_only_floating_point_layers_compute_in_float32():
     assert [layer.dtype_policy.name for layer in model.layers] == [*dtypes]
 
 
-def test_an_interrupt_restores_all_dtypes():
-    class Interrupted(keras.layers.Layer):
-        def __setattr__(self, name, value):
-            if name == "dtype_policy" and value == "float32":
-                raise KeyboardInterrupt
-            super().__setattr__(name, value)
-
-    first, second = ToOwnDtype(dtype="float16"), Interrupted(dtype="float16")
-    model = keras.Sequential([keras.Input((2,)), first, second])
-    with pytest.raises(KeyboardInterrupt), graph.float32_computation(model):
-        pass
-    assert first.compute_dtype == second.compute_dtype == "float16"
-
-
 @pytest.mark.parametrize(
     ("names", "found"), [(("x", "X"), ("x", "X_1")), (("x", "self"), ("x", "input_self"))]
 )
