@@ -105,11 +105,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _print_table(results: list["Measurement"], options: argparse.Namespace) -> None:
-    from rich.console import Console
+    from tfsparsecap_export.tables import console, new_table
 
-    from tfsparsecap_export.tables import new_table
-
-    console = Console()
     captions = results[0].words is not None
     columns = {
         "MB": lambda result: f"{result.bytes / 1e6:.2f}",
@@ -128,14 +125,14 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     for result in results:
         cells = [cell(result) for cell in columns.values()]
         table.add_row(result.path, *cells[:-1], "" if result is results[0] else cells[-1])
-    console.print(table)
+    console().print(table)
     last = (
         "words: steps of the search, including the end of a caption. captions: equal to the first file's."
         if captions
         else "difference: largest difference from the first file's outputs, relative to the largest output."
     )
     memory = "memory: MB that a process grows by when it loads and runs the file."
-    console.print(f"expected: speed-up by the cost model. {memory} {last}")
+    console().print(f"expected: speed-up by the cost model. {memory} {last}")
 
 
 def _comparison(result: "Measurement") -> str:
@@ -147,9 +144,7 @@ def _comparison(result: "Measurement") -> str:
 
 def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     """The time of each operation of a file."""
-    from rich.console import Console
-
-    from tfsparsecap_export.tables import new_table
+    from tfsparsecap_export.tables import console, new_table
 
     title = f"{path}: {profile.ms:.2f} ms in operations run one by one; {ms:.2f} ms in a whole run"
     headings = "operation", "on", "per", "layer", "stored as", ">calls", ">ms", ">share"
@@ -165,13 +160,12 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     others = profile.operations[_PROFILE_ROWS:]
     if others:
         add(others, f"{len(others)} others", "", "", "", "")
-    console = Console()
-    console.print(table)
+    console().print(table)
     in_loop = sum(o.ms for o in profile.operations if o.in_loop)
     if in_loop:
-        console.print(f"{profile.ms - in_loop:.2f} ms once for each input, {in_loop:.2f} ms for the words.")
+        console().print(f"{profile.ms - in_loop:.2f} ms once for each input, {in_loop:.2f} ms for the words.")
     if profile.not_timed:
-        console.print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
+        console().print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
 
 
 if __name__ == "__main__":

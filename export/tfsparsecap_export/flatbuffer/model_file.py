@@ -36,17 +36,15 @@ def map_file(path: Path) -> mmap.mmap:
         InputError: the file does not exist or cannot be read.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{path} is not a file: give a .tflite file")
-        if path.stat().st_size == 0:
-            raise InputError(f"{path} is empty: give a .tflite file")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            with path.open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {path}: {reason}; give a .tflite file") from error
+    problem = "is empty" if stat.S_ISREG(status.st_mode) else "is not a file"
+    raise InputError(f"{path} {problem}: give a .tflite file")
 
 
 def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.ModelT:
