@@ -20,7 +20,7 @@ from tfsparsecap.captioning.models import (
     TinyViTEncoder,
 )
 from tfsparsecap.captioning.search.beam_search import Decoder
-from tfsparsecap.pruning import Supermask, prune, strip_pruning
+from tfsparsecap.pruning import prune, strip_pruning
 
 from ...conftest import save_preset
 from ..conftest import IMAGE_SIZE, quantize_weights
@@ -137,20 +137,12 @@ def test_a_file_with_inception_gives_the_captions_of_keras(
         pytest.param(lambda folder: KerasHubEncoder(save_preset(folder), image_size=64), id="keras_hub"),
     ],
 )
-def test_each_kind_of_encoder_is_trained_pruned_and_quantized(make, tmp_path, photos, interpreter):
+def test_each_kind_of_encoder_is_pruned_and_quantized(make, tmp_path, photos, interpreter):
     keras.utils.set_random_seed(3)
     encoder = make(tmp_path / "preset")
     encoder.trainable = True
     model = keras.Sequential([keras.Input((64, 64, 3)), encoder])
-    prune(model, Supermask(0.5, total_steps=4))
-    model.compile(keras.optimizers.SGD(1e-3), "mse")
-    scales = [
-        weight for weight in model.trainable_weights if len(weight.shape) == 1
-    ]  # only gradients change them
-    before = [np.array(weight) for weight in scales]
-    batch = np.stack(photos)
-    model.fit(batch, np.zeros((4, *encoder.features_shape), "float32"), batch_size=1, verbose=0)
-    assert any(np.any(old != new) for old, new in zip(before, scales, strict=True))
+    prune(model, "magnitude", sparsity=0.5, allocation="uniform")
     strip_pruning(model)
     kernels = [np.asarray(weight) for weight in encoder.weights if len(weight.shape) > 1]
     zeros = sum(np.count_nonzero(kernel == 0) for kernel in kernels)
