@@ -21,7 +21,8 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -164,10 +165,24 @@ def write_file(options: argparse.Namespace, variant: Variant, path: Path) -> Non
         print(f"{path.name}: {note}")
 
 
+def fastest_runs(contents: Sequence[bytes], sample: Mapping[str, np.ndarray], runs: int) -> list[float]:
+    """Milliseconds of processor time of files on one thread, in turns: the fastest of `runs` of each."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreters = [Interpreter(model_content=content, num_threads=1) for content in contents]
+    runners = [each.get_signature_runner(next(iter(each.get_signature_list()))) for each in interpreters]
+    times: list[list[float]] = [[] for _ in runners]
+    for _ in range(runs + 1):  # the first is not timed
+        for runner, mine in zip(runners, times, strict=True):
+            start = time.thread_time()
+            runner(**sample)
+            mine.append(time.thread_time() - start)
+    return [1e3 * min(mine[1:]) for mine in times]
+
+
 def print_processor_times(options: argparse.Namespace, paths: Sequence[Path]) -> None:
     """Prints the processor time of files on one thread, which a busy machine changes little."""
     import tensorflow as tf
-    from tfsparsecap_export.measure.model_latency import fastest_runs
     from tfsparsecap_export.samples import synthetic_samples
 
     spec = tf.TensorSpec((1, options.size, options.size, 3), tf.float32)

@@ -85,15 +85,15 @@ def measure(
     """Measures the cells of the grid, except those with too many multiplications."""
     from tfsparsecap_export.encode import encodings, formats, sparse
     from tfsparsecap_export.encode.costs import of_target
-    from tfsparsecap_export.measure import one_operator
     from tqdm import tqdm
 
+    from benchmarks import one_layer
     from tfsparsecap.model_summary.storage import Pattern
 
     cost, costs, rng, cells = _cost_of(runtime), of_target(RUNTIMES[runtime]), np.random.default_rng(0), []
     grid = [(*shape, sparsity) for shape in shapes for sparsity in sparsities]
     for outputs, inputs, sparsity in tqdm(grid, disable=None, leave=False):
-        matrix = one_operator.sparse_matrix(rng, outputs, inputs, 1 - sparsity, 16)
+        matrix = one_layer.sparse_matrix(rng, outputs, inputs, 1 - sparsity, 16)
         for count in rows:
             if outputs * inputs * count > _MOST_WORK[runtime]:
                 continue
@@ -102,7 +102,7 @@ def measure(
             )
             layer = formats.Layer(weight, Pattern.of(matrix))
             both = (encodings.INT8, encodings.BLOCK16)
-            files = [one_operator.fully_connected([matrix], encoding, count) for encoding in both]
+            files = [one_layer.fully_connected([matrix], encoding, count) for encoding in both]
             chosen = formats.choose(layer, "auto", costs).encoding
             sizes = [formats.expected_bytes(layer, encoding) for encoding in both]
             given = rng.standard_normal((count, inputs)).astype(np.float32)
@@ -135,17 +135,20 @@ def _cost_of(runtime: str) -> Callable[[list[bytes], np.ndarray], list[float]]:
 
 def _litert_ns(files: list[bytes], given: np.ndarray) -> list[float]:
     """Nanoseconds of the fastest run of each file, in turns."""
-    from tfsparsecap_export.measure import one_operator
+    from tfsparsecap_export.encode import encodings
+    from tfsparsecap_export.measure.single_runs import load, run_seconds
 
-    interpreters = [one_operator.load(content, {0: given}) for content in files]
+    from benchmarks import one_layer
+
+    interpreters = [load(content, {0: given}) for content in files]
     # XNNPACK's int8 kernel leaves the upper halves of AVX-512 registers in use, with which TFLite's kernels
     # take up to 3.5 times as long until a float kernel clears them. A model has float operations in between.
-    clearing = one_operator.load_smallest()
+    clearing = load(one_layer.fully_connected([np.ones((4, 4), np.float32)], encodings.DENSE, 1))
     seconds: list[list[float]] = [[] for _ in files]
     for _ in range(_RUNS):
         for interpreter, mine in zip(interpreters, seconds, strict=True):
             clearing.invoke()
-            mine += [one_operator.run_seconds(interpreter) for _ in range(3)]
+            mine += [run_seconds(interpreter) for _ in range(3)]
     return [1e9 * min(mine) for mine in seconds]
 
 

@@ -47,105 +47,57 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     from tfsparsecap_export.encode.formats import FORMATS
 
     options = parser(__doc__)
-
-    def add(name, help, **settings):
-        options.add_argument(name, help=help, **settings)
-
+    add = options.add_argument
     add(
         "--tflite",
-        "run folder (runs/NAME), or a .keras file with any model",
-        metavar="RUN",
         type=Path,
         required=True,
+        metavar="RUN",
+        help="run folder, or a .keras file with any model",
     )
-    add("--format", f"{', '.join(FORMATS)} (default: auto)", default="auto", metavar="FORMAT")
-    add(
-        "--beam",
-        "number of captions of beam search (default: the run's decoding.beam, but at least 3)",
-        type=int,
-        metavar="N",
+    add("--format", default="auto", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: auto)")
+    where = "default: model.tflite in the run folder, or next to the .keras file"
+    add("--output", type=Path, metavar="FILE.tflite", help=where)
+    keep = "a layer that stays float, such as output or encoder; can be repeated"
+    add("--keep-float", action="append", default=[], metavar="LAYER", help=keep)
+    target = f"processor for which encodings are chosen: {', '.join(TARGETS)} (default: {DEFAULT_TARGET})"
+    add("--target", default=DEFAULT_TARGET, metavar="TARGET", help=target)
+    add("--json", action="store_true", help="print the report as JSON instead of a table")
+
+    others = options.add_argument_group("models that are not captioners")
+    batch = "batch size of the file, or any (default: 1)"
+    others.add_argument("--batch", default="1", metavar="N", help=batch)
+    shape = (
+        "shape of an input without the batch, such as 224x224x3, or NAME=20 if there are several; can be"
+        " repeated (default: as the model was built)"
     )
-    add(
-        "--max-length",
-        "maximum number of words per caption, including the end (default: as in training, else 20)",
-        type=int,
-        metavar="T",
+    others.add_argument("--shape", action="append", default=[], metavar="SHAPE", help=shape)
+    inputs = (
+        "an array [N, ...] with inputs, preprocessed as in training, or NAME=FILE.npy if there are several;"
+        " can be repeated. With two or more inputs, convolutions become int8 (default: synthetic inputs)"
     )
-    add(
-        "--regions",
-        "for a captioner without an encoder: maximum number of regions per image; further regions are ignored"
-        " (default: as in training)",
-        type=int,
-        metavar="N",
+    others.add_argument("--inputs", action="append", default=[], metavar="FILE.npy", help=inputs)
+
+    captioners = options.add_argument_group("captioners").add_argument
+    beam = "number of captions of beam search (default: the run's decoding.beam, but at least 3)"
+    captioners("--beam", type=int, metavar="N", help=beam)
+    length = "maximum number of words per caption, including the end (default: as in training, else 20)"
+    captioners("--max-length", type=int, metavar="T", help=length)
+    regions = "maximum number of regions per image, without an encoder (default: as in training)"
+    captioners("--regions", type=int, metavar="N", help=regions)
+    tolerance = (
+        "fraction of the captions that may differ from the Keras model's (default: 0 with float weights,"
+        " 1 with int8 weights)"
     )
-    add(
-        "--batch",
-        "for a model that is not a captioner: batch size of the file, or any (default: 1)",
-        default="1",
-        metavar="N",
-    )
-    add(
-        "--shape",
-        "for a model that is not a captioner: shape of an input without the batch, such as 224x224x3, or"
-        " NAME=20 if there are several; can be repeated (default: as the model was built)",
-        action="append",
-        default=[],
-        metavar="SHAPE",
-    )
-    add(
-        "--inputs",
-        "for a model that is not a captioner: an array [N, ...] with inputs, preprocessed as in training, or"
-        " NAME=FILE.npy if there are several; can be repeated. With two or more inputs, convolutions"
-        " become int8 (default: synthetic inputs, and convolutions stay float)",
-        action="append",
-        default=[],
-        metavar="FILE.npy",
-    )
-    add(
-        "--output",
-        "default: model.tflite in the run folder, or next to the .keras file",
-        type=Path,
-        metavar="FILE.tflite",
-    )
-    add(
-        "--tolerance",
-        "fraction of the captions that may differ from the Keras model's (default: 0 if all weights are"
-        " float, 1 with int8 weights)",
-        type=float,
-        metavar="FRACTION",
-    )
-    add(
-        "--samples",
-        "number of inputs for the comparison with the Keras model (default: 16)",
-        type=int,
-        default=16,
-        metavar="N",
-    )
-    add(
-        "--validation",
+    captioners("--tolerance", type=float, metavar="FRACTION", help=tolerance)
+    samples = "number of inputs for the comparison with the Keras model (default: 16)"
+    captioners("--samples", type=int, default=16, metavar="N", help=samples)
+    validation = (
         "number of validation images on which to measure the loss of CIDEr due to int8; with 0, nothing is"
-        " measured and the encoder stays float (default: 1000)",
-        type=int,
-        default=1000,
-        metavar="N",
+        " measured and the encoder stays float (default: 1000)"
     )
-    add(
-        "--keep-float",
-        "a layer that stays float, such as output or encoder; can be repeated (if int8 loses more than 1 %%"
-        " and more than two standard errors of the CIDEr, the layers that lose most stay float anyway)",
-        action="append",
-        default=[],
-        metavar="LAYER",
-    )
-    add(
-        "--target",
-        f"the processor for which encodings are chosen: {', '.join(TARGETS)}; the file runs on both (default:"
-        f" {DEFAULT_TARGET}, of phones)",
-        default=DEFAULT_TARGET,
-        metavar="TARGET",
-    )
+    captioners("--validation", type=int, default=1000, metavar="N", help=validation)
     add_search_options(options)
-    add("--json", "print the report as JSON instead of a table", action="store_true")
     return options.parse_args(argv)
 
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 _PROFILE_ROWS = 20
 # A profiled run is slower than a normal one.
 _PROFILED_RUNS = 30
-# Terminal width from which the table has the columns fastest and slowest.
-_WIDE = 110
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -107,11 +105,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _print_table(results: list["Measurement"], options: argparse.Namespace) -> None:
-    from rich.console import Console
+    from tfsparsecap_export.tables import console, new_table
 
-    from tfsparsecap_export.tables import new_table
-
-    console = Console()
     captions = results[0].words is not None
     columns = {
         "MB": lambda result: f"{result.bytes / 1e6:.2f}",
@@ -120,9 +115,6 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
         "faster": lambda result: f"{result.speedup:.1f}x",
         "expected": lambda result: f"{result.expected:.1f}x" if result.expected else "",
     }
-    if console.width >= _WIDE:
-        columns["fastest"] = lambda result: f"{result.fastest_ms:.2f}"
-        columns["slowest"] = lambda result: f"{result.slowest_ms:.2f}"
     if captions:
         columns["words"] = lambda result: "" if result.words is None else f"{result.words:.1f}"
         columns["ms/word"] = lambda result: "" if result.words is None else f"{result.ms_a_word:.3f}"
@@ -130,28 +122,17 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     columns["captions" if captions else "difference"] = _comparison
     title = f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)"
     table = new_table(title, "file", *(f">{name}" for name in columns))
-    for name, result in zip(_short_names(results), results, strict=True):
+    for result in results:
         cells = [cell(result) for cell in columns.values()]
-        table.add_row(name, *cells[:-1], "" if result is results[0] else cells[-1])
-    console.print(table)
+        table.add_row(result.path, *cells[:-1], "" if result is results[0] else cells[-1])
+    console().print(table)
     last = (
         "words: steps of the search, including the end of a caption. captions: equal to the first file's."
         if captions
         else "difference: largest difference from the first file's outputs, relative to the largest output."
     )
     memory = "memory: MB that a process grows by when it loads and runs the file."
-    console.print(f"expected: speed-up by the cost model. {memory} {last}")
-
-
-def _short_names(results: list["Measurement"]) -> list[str]:
-    """The files' names, with as many parent folders as make them different."""
-    paths = [Path(result.path) for result in results]
-    parts = 1
-    while parts < max(len(path.parts) for path in paths):
-        if len({path.parts[-parts:] for path in paths}) == len(set(paths)):
-            break
-        parts += 1
-    return [str(Path(*path.parts[-parts:])) for path in paths]
+    console().print(f"expected: speed-up by the cost model. {memory} {last}")
 
 
 def _comparison(result: "Measurement") -> str:
@@ -163,9 +144,7 @@ def _comparison(result: "Measurement") -> str:
 
 def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     """The time of each operation of a file."""
-    from rich.console import Console
-
-    from tfsparsecap_export.tables import new_table
+    from tfsparsecap_export.tables import console, new_table
 
     title = f"{path}: {profile.ms:.2f} ms in operations run one by one; {ms:.2f} ms in a whole run"
     headings = "operation", "on", "per", "layer", "stored as", ">calls", ">ms", ">share"
@@ -181,13 +160,12 @@ def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
     others = profile.operations[_PROFILE_ROWS:]
     if others:
         add(others, f"{len(others)} others", "", "", "", "")
-    console = Console()
-    console.print(table)
+    console().print(table)
     in_loop = sum(o.ms for o in profile.operations if o.in_loop)
     if in_loop:
-        console.print(f"{profile.ms - in_loop:.2f} ms once for each input, {in_loop:.2f} ms for the words.")
+        console().print(f"{profile.ms - in_loop:.2f} ms once for each input, {in_loop:.2f} ms for the words.")
     if profile.not_timed:
-        console.print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
+        console().print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
 
 
 if __name__ == "__main__":

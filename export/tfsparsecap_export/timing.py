@@ -1,10 +1,10 @@
 """Timing of .tflite files that take turns on the same inputs."""
 
+import contextlib
 import dataclasses
 import platform
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -98,71 +98,105 @@ def measure(
     for name, value in (("threads", threads), ("runs", runs)):
         if value < 1:
             raise InputError(f"{name} is {value}: it must be at least 1")
-    inputs = same_inputs(paths)
+    inputs, outputs = same_inputs(paths), _values(paths[0], "outputs")
     for path in paths:
         check_trust(path, trust)
     rounds = range(-len(samples), runs)
-    outputs: list[list[Sample]] = [[] for _ in paths]
-    times: list[list[float]] = [[] for _ in paths]
-    steps: list[list[int]] = [[] for _ in paths]
+    files: list[_File] = []
     with tqdm(total=len(paths) + len(rounds), unit="round", leave=False, disable=None) as bar:
-        probes, runners = [], []
         for path in paths:
             bar.set_description(f"loading {path.name}")
-            probes.append(probe(path, threads))
-            runners.append(_load(path, threads))
+            files.append(_File(path, inputs, outputs, threads))
             bar.update()
         bar.set_description("timing")
-        ends = [_end_id(path) for path in paths]
-        feeds = [_aligned(_values(path, "inputs"), inputs) or {} for path in paths]
-        first = _values(paths[0], "outputs")
-        names = [_aligned(_values(path, "outputs"), first) or {} for path in paths]
         for number in rounds:
-            sample = samples[number % len(samples)]
-            for turn in range(len(paths)):
+            for turn in range(len(files)):
                 # Rotated, so that each file runs equally often after each other file.
-                file = (turn + number) % len(paths)
-                own = {name: sample[of_first] for name, of_first in feeds[file].items()}
-                results_, elapsed = runners[file](own)
-                given = {names[file].get(name, name): value for name, value in results_.items()}
-                if number < 0:
-                    outputs[file].append(given)
-                    continue
-                times[file].append(1e3 * elapsed)
-                if CAPTIONS in given:
-                    steps[file].append(_steps(given[CAPTIONS], ends[file]))
+                files[(turn + number) % len(files)].run(samples[number % len(samples)], timed=number >= 0)
             bar.update()
+    expected = [file.expected_ms() for file in files]
     results: list[Measurement] = []
-    costs = TARGETS.get({"aarch64": "arm64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine()))
-    expected: list[float] = []
-    if costs is not None:
-        for path, counts in zip(paths, steps, strict=True):
-            words = round(statistics.mean(counts)) if counts else 1
-            expected.append(max(1e-9, expected_ms(flatfile.map_file(path), costs, words)))
-    for path, runs_ms, counts, mine, probed in zip(paths, times, steps, outputs, probes, strict=True):
-        size, ms = path.stat().st_size, statistics.median(runs_ms)
+    for file, of_file in zip(files, expected, strict=True):
+        size, ms, steps = file.path.stat().st_size, statistics.median(file.ms), file.steps
         reference = results[0] if results else None
-        same_captions, difference = _comparison(mine, outputs[0])
+        same_captions, difference = _comparison(file.outputs, files[0].outputs)
+        of_words = [each / max(1, count) for each, count in zip(file.ms, steps, strict=False)]
         results.append(
             Measurement(
-                path=str(path),
+                path=str(file.path),
                 bytes=size,
                 ms=ms,
-                fastest_ms=min(runs_ms),
-                slowest_ms=max(runs_ms),
+                fastest_ms=min(file.ms),
+                slowest_ms=max(file.ms),
                 speedup=reference.ms / ms if reference else 1.0,
-                expected=expected[0] / expected[len(results)] if expected else None,
+                expected=expected[0] / of_file if expected[0] and of_file else None,
                 size_ratio=reference.bytes / size if reference else 1.0,
-                words=statistics.mean(counts) if counts else None,
-                ms_a_word=_ms_per_step(runs_ms, counts),
-                peak_bytes=probed.peak_bytes,
-                load_ms=probed.load_ms,
+                words=statistics.mean(steps) if steps else None,
+                ms_a_word=statistics.median(of_words) if steps else None,
+                peak_bytes=file.probe.peak_bytes,
+                load_ms=file.probe.load_ms,
                 inputs=len(samples),
                 same_captions=same_captions,
                 difference=difference,
             )
         )
     return results
+
+
+class _File:
+    """A file that is run in turns with others, and what its runs gave.
+
+    Args:
+        path: the file.
+        inputs, outputs: of the first file, whose names samples and outputs have.
+        threads: CPU threads that the runtime may use.
+
+    Attributes:
+        outputs: of the runs that are not timed.
+        ms: milliseconds of each timed run.
+        steps: of the search, in each timed run of a captioner.
+    """
+
+    def __init__(self, path: Path, inputs: Inputs, outputs: Inputs, threads: int) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        self.path, self.probe = path, probe(path, threads)
+        interpreter = Interpreter(model_path=str(path), num_threads=threads)
+        self._run = interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))
+        self._inputs = _aligned(_values(path, "inputs"), inputs) or {}
+        self._outputs = _aligned(_values(path, "outputs"), outputs) or {}
+        self._end = None
+        with contextlib.suppress(InputError, KeyError, TypeError):  # the id of a captioner's end token
+            end = read_bundle(path)[0]["special_ids"]["end"]
+            self._end = end if isinstance(end, int) else None
+        self.outputs: list[Sample] = []
+        self.ms: list[float] = []
+        self.steps: list[int] = []
+
+    def run(self, sample: Sample, *, timed: bool) -> None:
+        """Runs the file; raises InputError if the runtime fails."""
+        own = {name: sample[of_first] for name, of_first in self._inputs.items()}
+        start = time.perf_counter()
+        try:
+            given = self._run(**own)
+        except (ValueError, RuntimeError) as error:
+            reason = first_line(error)
+            raise InputError(f"the runtime cannot run {self.path} ({reason}): export it again") from error
+        elapsed = time.perf_counter() - start
+        outputs = {self._outputs.get(name, name): value for name, value in given.items()}
+        if not timed:
+            self.outputs.append(outputs)
+            return
+        self.ms.append(1e3 * elapsed)
+        if CAPTIONS in outputs:
+            self.steps.append(_steps(outputs[CAPTIONS], self._end))
+
+    def expected_ms(self) -> float | None:
+        """What the cost model expects on this processor; None if it has no costs."""
+        names = {"aarch64": "arm64", "AMD64": "x86_64"}
+        costs = TARGETS.get(names.get(platform.machine(), platform.machine()))
+        words = round(statistics.mean(self.steps)) if self.steps else 1
+        return None if costs is None else max(1e-9, expected_ms(flatfile.map_file(self.path), costs, words))
 
 
 def samples(paths: list[Path], *, images: list[Path] | None = None, count: int = 16) -> list[Sample]:
@@ -184,19 +218,17 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
         shape = inputs.get("image", ((), ""))[0]
         if len(shape) != 4:
             raise InputError(f"{paths[0]} has the inputs {_shown(inputs)}, no image: leave --images out")
-        files = [
-            file for path in images for file in (_first_images(path, count) if path.is_dir() else [path])
-        ]
+        files: list[Path] = []
+        for path in images:
+            found = images_in(path)[:count] if path.is_dir() else [path]
+            if not found:
+                raise InputError(
+                    f"there are no images in the folder {path}: give a folder with images, or files"
+                )
+            files += found
         return [{"image": read_image(file, shape[1])[None]} for file in files]
     specs = {name: tf.TensorSpec(shape, dtype) for name, (shape, dtype) in inputs.items()}
     return synthetic_samples(specs, count)
-
-
-def _first_images(folder: Path, count: int) -> list[Path]:
-    found = images_in(folder)[:count]
-    if not found:
-        raise InputError(f"there are no images in the folder {folder}: give a folder with images, or files")
-    return found
 
 
 def same_inputs(paths: list[Path]) -> Inputs:
@@ -255,35 +287,6 @@ def _shown(inputs: Inputs) -> str:
     return " and ".join(f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in inputs.items())
 
 
-def _load(path: Path, threads: int) -> Callable[[Sample], tuple[Sample, float]]:
-    """A function of inputs: the outputs of the file's signature, and the seconds that it took."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_path=str(path), num_threads=threads)
-    runner = interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))
-
-    def run(sample: Sample) -> tuple[Sample, float]:
-        start = time.perf_counter()
-        try:
-            outputs = runner(**sample)
-        except (ValueError, RuntimeError) as error:
-            raise InputError(
-                f"the runtime cannot run {path} ({first_line(error)}): export it again"
-            ) from error
-        return outputs, time.perf_counter() - start
-
-    return run
-
-
-def _end_id(path: Path) -> int | None:
-    """The id of a captioner's end token, if the file contains it."""
-    try:
-        end = read_bundle(path)[0]["special_ids"]["end"]
-    except (InputError, KeyError, TypeError):
-        return None
-    return end if isinstance(end, int) else None
-
-
 def _steps(token_ids: np.ndarray, end: int | None) -> int:
     """Steps of a search, until its longest beam ended.
 
@@ -297,12 +300,6 @@ def _steps(token_ids: np.ndarray, end: int | None) -> int:
         # A beam that found no caption is all padding.
         longest = max(longest, int(ends[0]) + 1 if len(ends) else len(row) if row.any() else 0)
     return longest
-
-
-def _ms_per_step(ms: list[float], steps: list[int]) -> float | None:
-    if not steps:
-        return None
-    return statistics.median(each / max(1, count) for each, count in zip(ms, steps, strict=True))
 
 
 def _comparison(outputs: list[Sample], first: list[Sample]) -> tuple[int | None, float | None]:

@@ -222,11 +222,11 @@ def once():
     results, models = {}, []
 
     def wrap(function):
-        def call(model, *arguments):
-            key = (function.__name__, id(model), repr(arguments))
+        def call(model, *arguments, **options):
+            key = (function.__name__, id(model), repr(arguments), repr(options))
             if key not in results:
                 models.append(model)  # keeps a reference, so that no other model gets the same id
-                results[key] = function(model, *arguments)
+                results[key] = function(model, *arguments, **options)
             return results[key]
 
         return call
@@ -280,6 +280,15 @@ def exported_transformer(tmp_path_factory, transformer_captioner, digits, sample
     return get
 
 
+@pytest.fixture(scope="session")
+def parts(blocks_captioner):
+    """The float32 files of a captioner's encoder and decoder."""
+    image = tf.TensorSpec((1, IMAGE_SIZE, IMAGE_SIZE, 3), tf.uint8, name="image")
+    features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
+    decoder = caption_graph.caption_graph(blocks_captioner, features, BEAM, MAX_LENGTH)
+    return caption_graph.encoder_graph(blocks_captioner, image), decoder
+
+
 @pytest.fixture
 def interpreter():
     """Loads the bytes of a .tflite file: `interpreter(content, delegate=True)(**inputs)` runs it."""
@@ -291,6 +300,24 @@ def interpreter():
         return loaded.get_signature_runner(next(iter(loaded.get_signature_list())))
 
     return load
+
+
+@pytest.fixture
+def check_outputs(interpreter):
+    """`check_outputs(content, inputs, expected, tolerance)` runs a file of one output with each kernel.
+
+    `inputs` are arrays by name, or the only one. The tolerance is relative to the largest expected value.
+    """
+
+    def check(content, inputs, expected, tolerance):
+        for delegate in (True, False):
+            run = interpreter(content, delegate)
+            (given,) = run(
+                **(inputs if isinstance(inputs, dict) else {next(iter(run.get_input_details())): inputs})
+            ).values()
+            np.testing.assert_allclose(given, expected, atol=tolerance * np.abs(expected).max())
+
+    return check
 
 
 def uneven(outputs, inputs, block, seed=0):

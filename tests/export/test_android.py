@@ -39,42 +39,42 @@ def test_warnings_are_printed_but_are_not_errors(path, capsys, monkeypatch):
     assert printed == [f"{path}: the app can use it", f"{path}: {path.stat().st_size} bytes"]
 
 
+def without_weights(graph):
+    """A graph without its largest constant."""
+    model = flatfile.read_model(graph)
+    largest = max(model.buffers, key=lambda buffer: 0 if buffer.data is None else len(buffer.data))
+    largest.data = None
+    return flatfile.write_model(model)
+
+
 @pytest.mark.parametrize(
-    "case",
-    ["absent", "text", "cut short", "features", "no vocabulary", "no model", "no captions", "damaged"],
+    ("change", "expected"),
+    [
+        (None, "No such file"),
+        (lambda content, *_: b"not a model", "is not a .tflite file"),
+        (lambda content, *_: content[:-100], "cut short"),
+        (
+            lambda _, graph, about, words: make_bundle(graph, {**about, "image_size": None}, words),
+            "image features",
+        ),
+        (lambda _, graph, about, words: make_bundle(graph, about, None), "no vocabulary"),
+        (
+            lambda _, graph, about, words: make_bundle(b"\x08\0\0\0TFL3" + bytes(64), about, words),
+            "the runtime cannot load",
+        ),
+        (lambda *_: (RESOURCES / "silent.tflite").read_bytes(), "no output scores and token_ids"),
+        (
+            lambda _, graph, about, words: make_bundle(without_weights(graph), about, words),
+            "the runtime cannot run",
+        ),
+    ],
+    ids=["absent", "text", "cut short", "features", "no vocabulary", "no model", "no captions", "damaged"],
 )
-def test_an_unusable_file_gives_one_sentence_and_exit_code_2(case, path, tmp_path, capsys):
-    captioner, content = TFLiteCaptioner(path), path.read_bytes()
-    graph = content[: content.index(b"PK\x03\x04")]
-    without_images = {key: value for key, value in captioner.metadata.items() if key != "image_size"}
-    file, expected = tmp_path / "model.tflite", ""
-    if case == "absent":
-        expected = "No such file"
-    elif case == "text":
-        file.write_text("not a model", encoding="utf-8")
-        expected = "is not a .tflite file"
-    elif case == "cut short":
-        file.write_bytes(content[:-100])
-        expected = "cut short"
-    elif case == "features":
-        file.write_bytes(make_bundle(graph, without_images, captioner.vocabulary))
-        expected = "takes image features"
-    elif case == "no vocabulary":
-        file.write_bytes(make_bundle(graph, captioner.metadata, None))
-        expected = "no vocabulary"
-    elif case == "no model":
-        file.write_bytes(make_bundle(b"\x08\0\0\0TFL3" + bytes(64), captioner.metadata, captioner.vocabulary))
-        expected = "the runtime cannot load"
-    elif case == "no captions":
-        file.write_bytes((RESOURCES / "silent.tflite").read_bytes())
-        expected = "no output scores and token_ids"
-    elif case == "damaged":
-        model = flatfile.read_model(graph)
-        largest = max(model.buffers, key=lambda buffer: 0 if buffer.data is None else len(buffer.data))
-        largest.data = None
-        damaged = flatfile.write_model(model)
-        file.write_bytes(make_bundle(damaged, captioner.metadata, captioner.vocabulary))
-        expected = "the runtime cannot run"
+def test_an_unusable_file_gives_one_sentence_and_exit_code_2(change, expected, path, tmp_path, capsys):
+    captioner, content, file = TFLiteCaptioner(path), path.read_bytes(), tmp_path / "model.tflite"
+    if change is not None:
+        graph = content[: content.index(b"PK\x03\x04")]
+        file.write_bytes(change(content, graph, captioner.metadata, captioner.vocabulary))
     assert ended(file) == 2
     out, error = capsys.readouterr()
     assert out == ""

@@ -1,14 +1,13 @@
 """The command: tables, JSON, and arguments that do not fit together."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tfsparsecap_export import benchmark
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.measure import one_operator
 
+from benchmarks import one_layer
 from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow
@@ -55,18 +54,9 @@ def test_arguments_that_do_not_fit_together_are_an_input_error(arguments, messag
 
 def test_files_without_a_digest_are_compared(capsys, tmp_path):
     file = tmp_path / "network.tflite"  # not a captioner
-    file.write_bytes(one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1))
+    file.write_bytes(one_layer.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1))
     benchmark.main([str(file), str(file), *QUICK])
     assert capsys.readouterr().out.count("network.tflite") == 2
-
-
-def test_names_have_the_folders_that_distinguish_files():
-    def names(*paths):
-        return benchmark._short_names([SimpleNamespace(path=path) for path in paths])
-
-    assert names("dense.tflite", "sparse.tflite") == ["dense.tflite", "sparse.tflite"]
-    assert names("runs/a/model.tflite", "runs/b/model.tflite") == ["a/model.tflite", "b/model.tflite"]
-    assert names("a.tflite", "a.tflite") == ["a.tflite", "a.tflite"]
 
 
 def test_images_and_synthetic_inputs_exclude_each_other(capsys):

@@ -1,11 +1,8 @@
 """The command: tables, JSON, and damaged or hostile files."""
 
 import json
-import random
-import struct
 import subprocess
 import sys
-import time
 import zipfile
 
 import numpy as np
@@ -74,15 +71,6 @@ def test_an_unreadable_file_is_reported_and_the_others_are_shown(converted, writ
     assert "cannot read" in first["error"] and second["layers"]
 
 
-def test_nan_in_a_description_becomes_null(converted, written, capsys):
-    description = json.dumps({**DESCRIPTION, "run": float("nan")})
-    path = written(bundle(converted["float32"], {"captioner.json": description}))
-    assert inspect.main([str(path), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert found["description"] == {**DESCRIPTION, "run": None}
-    assert found["files"].keys() == {"captioner.json"}
-
-
 @pytest.mark.parametrize(
     ("members", "message"),
     [
@@ -118,6 +106,12 @@ def test_control_characters_in_a_file_do_not_reach_the_terminal(converted, writt
     assert result["description"]["model"] == hostile
 
 
+def test_captioners_of_the_package_have_names(capsys):
+    assert inspect.main(["small", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["path"].endswith("small.tflite") and not result["warnings"]
+
+
 def test_a_deeply_nested_description_is_shown_or_reported(converted, written, capsys):
     for depth in (100, 900, 970, 985):
         scores = '{"a":' * depth + "1" + "}" * depth
@@ -126,47 +120,3 @@ def test_a_deeply_nested_description_is_shown_or_reported(converted, written, ca
         assert inspect.main([str(path)]) in (0, 2)
         assert inspect.main([str(path), "--json"]) in (0, 2)
         capsys.readouterr()
-
-
-def damaged(content, rng):
-    """A file with one kind of damage: truncated, or with changed bytes, numbers or parts."""
-    content = bytearray(content)
-    match rng.randrange(4):
-        case 0:
-            return content[: rng.randrange(len(content))]
-        case 1:
-            for _ in range(rng.choice((1, 2, 8, 64))):
-                content[rng.randrange(8, len(content))] = rng.randrange(256)
-        case 2:
-            place = rng.randrange(8, len(content) - 4) // 4 * 4
-            number = rng.choice(
-                (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFF0, len(content), rng.randrange(len(content)))
-            )
-            struct.pack_into("<I", content, place, number)
-        case 3:
-            start, other = (rng.randrange(8, len(content) - 48) for _ in range(2))
-            content[start : start + 48] = content[other : other + 48]
-    return content
-
-
-@pytest.mark.slow
-def test_damaged_files_are_shown_or_reported_quickly(exported, converted, written, capsys):
-    rng = random.Random(11)
-    members = {"captioner.json": json.dumps(DESCRIPTION), "vocabulary.txt": "<pad>\n"}
-    small = [bundle(content, members) for content in converted.values()]
-    files = [*(rng.choice(small) for _ in range(120)), *[exported("blocks", "auto")[0].read_bytes()] * 5]
-    endings = {0: 0, 2: 0}
-    for content in files:
-        path = written(damaged(content, rng))
-        began = time.process_time()
-        endings[inspect.main([str(path)])] += 1
-        assert time.process_time() - began < 3
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err and printed.err.count("\n") <= 1
-    assert min(endings.values()) > 20
-
-
-def test_captioners_of_the_package_have_names(capsys):
-    assert inspect.main(["small", "--json"]) == 0
-    (result,) = json.loads(capsys.readouterr().out)
-    assert result["path"].endswith("small.tflite")

@@ -62,24 +62,19 @@ def test_validation_images_of_the_run_are_used(run, capsys, tmp_path):
     data = Data(kind="table", folder=str(folder), max_length=6)
     config = Config(name="small", data=data, decoding=Decoding(beam=4))
     (run / "config.yaml").write_text(save_config(config))
-    export(["--tflite", str(run), "--json"])
-    description = read_bundle(run / "model.tflite")[0]
+    target = tmp_path / "other.tflite"
+    export(["--tflite", str(run), "--json", "--output", str(target)])
+    description = read_bundle(target)[0]
     confidence = description["confidence"]
     assert description["beam"] == 4  # the run's
     # No caption of two images is good: (0 + 1) / (2 + 2).
     assert confidence["images"] == 2 and confidence["good"] == 0
     assert 1 / (1 + math.exp(-confidence["intercept"])) == pytest.approx(1 / 4)
-    verification = json.loads(capsys.readouterr().out)["verification"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["bytes"] == target.stat().st_size and report["format"] == "auto"
+    verification = report["verification"]
     assert verification["source"] == "validation images"
     assert verification["samples"] == 2
-
-
-def test_json_and_output(run, capsys, tmp_path):
-    target = tmp_path / "other.tflite"
-    arguments = ["--format", "compact", "--output", str(target), "--samples", "2", "--json"]
-    export(["--tflite", str(run), *arguments])
-    report = json.loads(capsys.readouterr().out)
-    assert report["bytes"] == target.stat().st_size and report["format"] == "compact"
 
 
 def test_any_keras_file(tmp_path, capsys):

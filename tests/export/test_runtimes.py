@@ -5,12 +5,11 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
 from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.caption_files.export_captioner import caption_inputs
-from tfsparsecap_export.encode import encodings, int8_activations, int8_encoder, int8_weights, sparse
+from tfsparsecap_export.encode import encodings, formats, int8_activations, int8_encoder, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -101,29 +100,21 @@ def random_features(*shape):
 
 
 @pytest.fixture(scope="module")
-def formats_files(blocks_captioner, unstructured_captioner, dense_graph, samples):
-    """Captioners pruned in blocks and unstructured, in every format, with one beam and with several."""
+def formats_files(exported, samples):
+    """Captioners pruned in blocks and unstructured, in every format."""
     tolerances = {"auto": INT8, "int8": DENSE_INT8, "dense-int8": DENSE_INT8}
-    captioners = {"blocks": blocks_captioner, "unstructured": unstructured_captioner}
     return [
-        File(f"{pattern} {beam} {format}", content, samples[:4], tolerances.get(format, FLOAT))
-        for pattern, captioner in captioners.items()
-        for beam in (1, BEAM)
+        File(f"{pattern} {format}", path.read_bytes(), samples[:4], tolerances.get(format, FLOAT))
+        for pattern in ("blocks", "unstructured")
         for format in FORMATS
-        for content, _ in [
-            encode_file(
-                dense_graph(captioner, caption_inputs(captioner), beam),
-                format,
-                words=MAX_LENGTH,
-            )
-        ]
+        for path, _ in [exported(pattern, format)]
     ]
 
 
 @pytest.fixture(scope="module")
-def encodings_files(blocks_captioner, dense_graph, samples):
+def encodings_files(exported, samples):
     """Every encoding of layers and tables, read inside the loop over the words."""
-    dense = dense_graph(blocks_captioner, caption_inputs(blocks_captioner), BEAM)
+    dense = exported("blocks", "dense")[0].read_bytes()
     tolerances = {encodings.INT8: DENSE_INT8, encodings.BLOCK16: INT8}
     layers = [
         File(encoding, rewritten(dense, encoding), samples[:4], tolerances.get(encoding, FLOAT))
@@ -144,7 +135,7 @@ def padded_files(dense_graph):
         80, cell="gru", embedding_size=20, rnn_size=72, attention_size=40, feature_size=24
     )
     prune(captioner, 8)
-    dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 24)}), BEAM)
+    dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 24)}), 1)
     content, layers = encode_file(dense, "auto", words=MAX_LENGTH)
     assert any("padded" in layer.reason for layer in layers)
     return [File("padded", content, random_features(5, 24), INT8)]
@@ -165,34 +156,37 @@ def permutations(content):
 
 @pytest.fixture(scope="module")
 def ordered_files(dense_graph):
-    """Captioners with sorted outputs of the layer of the words."""
+    """Captioners with sorted outputs of the layer of the words, compared with unsorted ones."""
     free = dataclasses.replace(of_target("arm64"), csr=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
     files = []
-    for block, format, tolerance in ((1, "fast", FLOAT), (16, "auto", INT8)):
+    for block, beam, format, tolerance in ((1, 1, "fast", FLOAT), (16, BEAM, "auto", INT8)):
         keras.utils.set_random_seed(8)
         captioner = SoftAttention(
             600, embedding_size=32, rnn_size=80, attention_size=48, feature_size=32, cell="lstm"
         )
         prune(captioner, block, kept=0.06)
         captioner.output_layer.kernel.assign(captioner.output_layer.kernel * 4)
-        for beam in (1, BEAM):
-            dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 32)}), beam)
-            content, _ = encode_file(dense, format, words=MAX_LENGTH, costs=free)
-            orders = [order.size for order in permutations(content)]
-            assert orders == [600]
-            files.append(File(f"ordered {block} {beam}", content, random_features(5, 32), tolerance))
+        dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 32)}), beam)
+        content, layers = encode_file(dense, format, words=MAX_LENGTH, costs=free)
+        assert {encodings.CSR, encodings.BLOCK16} & {layer.encoding for layer in layers}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(formats, "MIN_SORTED_OUTPUTS", 601)
+            plain, _ = encode_file(dense, format, words=MAX_LENGTH, costs=free)
+        sizes = [[order.size for order in permutations(file)] for file in (content, plain)]
+        assert sizes == [[600], []]
+        files.append(File(f"ordered {block}", content, random_features(5, 32), tolerance))
+        for outputs, expected in zip(run_litert(plain, files[-1].samples), files[-1].expected, strict=True):
+            np.testing.assert_array_equal(outputs["token_ids"], expected["token_ids"])
+            np.testing.assert_allclose(outputs["scores"], expected["scores"], atol=1e-4)
     return files
 
 
 @pytest.fixture(scope="module")
-def int8_encoder_files(blocks_captioner, dense_graph, samples):
-    image = caption_inputs(blocks_captioner)["image"]
-    encoder = caption_graph.encoder_graph(blocks_captioner, image)
+def int8_encoder_files(parts, samples):
+    encoder, decoder = parts
     rounded = int8_weights.round_layers(encoder, samples)
     activations, _ = int8_activations.quantize(int8_activations.prepare(encoder, rounded, samples))
     weights, _ = quantize_weights(encoder, samples)
-    features = {"features": tf.TensorSpec((1, 16, 64), tf.float32, name="features")}
-    decoder = dense_graph(blocks_captioner, features, BEAM)
     return [
         File(name, int8_encoder.join_encoder(content, decoder), samples[:4], tolerance)
         for name, content, tolerance in [("weights", weights, FLOAT), ("activations", activations, INT8)]
@@ -204,15 +198,8 @@ def search_files(blocks_captioner, vocabulary, samples):
     """The search for complete sentences; every second word is a function word."""
     rules = SearchRules(blocks_captioner, SearchOptions(function_words=vocabulary[4::2]), vocabulary)
     inputs = caption_inputs(blocks_captioner)
-    return [
-        File(
-            f"search {beam}",
-            caption_graph.caption_graph(blocks_captioner, inputs, beam, MAX_LENGTH, rules=rules),
-            samples[:4],
-            FLOAT,
-        )
-        for beam in (1, BEAM)
-    ]
+    content = caption_graph.caption_graph(blocks_captioner, inputs, BEAM, MAX_LENGTH, rules=rules)
+    return [File("search", content, samples[:4], FLOAT)]
 
 
 @pytest.fixture(scope="module")
@@ -281,10 +268,11 @@ def other_model_files(tmp_path_factory, cached_export):
     return files
 
 
-def test_all_runtimes_give_the_same_outputs_of_another_model(other_model_files, runtime):
-    for file in other_model_files:
+@pytest.mark.parametrize("group", ["other_model", "convolution"])
+def test_all_runtimes_give_the_same_outputs_of_other_models(group, request, runtime):
+    for file in request.getfixturevalue(f"{group}_files"):
         for outputs, expected in zip(runtime(file), file.expected, strict=True):
-            assert outputs.keys() == expected.keys() == {"output_0", "output_1"}
+            assert outputs.keys() == expected.keys()
             for name, output in expected.items():
                 atol = file.tolerance * np.abs(output).max()
                 np.testing.assert_allclose(outputs[name], output, atol=atol, rtol=0, err_msg=file.name)
@@ -328,15 +316,6 @@ def convolution_files():
             content = rewritten(dense, encoding, sparse.CONVOLUTION)
             files.append(File(f"{encoding} {kept}", content, samples, FLOAT_OUTPUT))
     return files
-
-
-def test_all_runtimes_give_the_same_outputs_of_convolutions(convolution_files, runtime):
-    for file in convolution_files:
-        for outputs, expected in zip(runtime(file), file.expected, strict=True):
-            atol = file.tolerance * np.abs(expected["output_0"]).max()
-            np.testing.assert_allclose(
-                outputs["output_0"], expected["output_0"], atol=atol, rtol=0, err_msg=file.name
-            )
 
 
 @pytest.fixture(scope="module")

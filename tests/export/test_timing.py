@@ -7,9 +7,9 @@ from PIL import Image
 from tfsparsecap_export import timing
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.measure.profiling import profile
 
+from benchmarks import one_layer
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 from tfsparsecap.errors import InputError
 
@@ -22,11 +22,11 @@ def files(exported):
 @pytest.fixture(scope="module")
 def layers(tmp_path_factory):
     """Files of the same matrix as float32 and as int8 blocks."""
-    matrix = one_operator.sparse_matrix(np.random.default_rng(0), 48, 64, 0.3, 16)
+    matrix = one_layer.sparse_matrix(np.random.default_rng(0), 48, 64, 0.3, 16)
     folder, paths = tmp_path_factory.mktemp("layers"), []
     for encoding in (encodings.DENSE, encodings.BLOCK16):
         paths.append(folder / f"{len(paths)}.tflite")
-        paths[-1].write_bytes(one_operator.fully_connected([matrix], encoding, 2))
+        paths[-1].write_bytes(one_layer.fully_connected([matrix], encoding, 2))
     return paths
 
 
@@ -133,43 +133,40 @@ def test_inputs_and_outputs_with_other_names_are_compared_by_their_shapes(tmp_pa
     assert first.difference == second.difference == 0
 
 
-def test_files_with_different_inputs_are_an_input_error(files, layers, tmp_path):
-    other = tmp_path / "other.tflite"
-    other.write_bytes(one_operator.fully_connected([np.eye(4, dtype=np.float32)], encodings.DENSE, 1))
-    with pytest.raises(
-        InputError, match=r"other\.tflite has the inputs .* compare files with the same inputs"
-    ):
-        timing.same_inputs([files[0], other])
-    with pytest.raises(InputError, match="compare files with the same inputs"):
-        timing.measure([layers[0], other], [{}])
-    with pytest.raises(InputError, match="no image"):
-        timing.samples([other], images=[tmp_path / "red.png"])
+@pytest.fixture(scope="module")
+def unusable(files, tmp_path_factory):
+    """A folder with files that cannot be compared."""
+    folder = tmp_path_factory.mktemp("unusable")
+    other = one_layer.fully_connected([np.eye(4, dtype=np.float32)], encodings.DENSE, 1)
+    model = flatfile.read_model(other)
+    model.signatureDefs = model.signatureDefs * 2
+    (folder / "other").write_bytes(other)
+    (folder / "two").write_bytes(flatfile.write_model(model))
+    (folder / "notes").write_text("not a model, a text\n")
+    (folder / "cut").write_bytes(files[0].read_bytes()[:5000])
+    return folder
 
 
-def test_unusable_files_and_numbers_are_input_errors(files, layers, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("other", "other has the inputs .* compare files with the same inputs"),
+        ("two", "two has 2 signatures"),
+        ("absent", "cannot read"),
+        ("notes", r"not a \.tflite file"),
+        ("cut", "cut is a damaged"),
+    ],
+)
+def test_unusable_files_are_input_errors(files, unusable, name, message):
+    with pytest.raises(InputError, match=message):
+        timing.measure([files[0], unusable / name], [{}])
+
+
+def test_unusable_arguments_are_input_errors(files, layers, unusable):
     with pytest.raises(InputError, match=r"0\.tflite has no digest .* --trust"):
         timing.measure(layers, [{}])
-    with pytest.raises(InputError, match="at least 1"):
-        timing.measure(files, [{}], runs=0)
-    with pytest.raises(InputError, match="at least 1"):
-        timing.measure(files, [{}], threads=0)
-    with pytest.raises(InputError, match="cannot read"):
-        timing.same_inputs([tmp_path / "absent.tflite"])
-    text = tmp_path / "notes.tflite"
-    text.write_text("not a model, a text\n")
-    with pytest.raises(InputError, match=r"not a \.tflite file"):
-        timing.same_inputs([text])
-    cut = tmp_path / "cut.tflite"
-    cut.write_bytes(files[0].read_bytes()[:5000])
-    with pytest.raises(InputError, match=r"cut\.tflite is a damaged"):
-        timing.same_inputs([cut])
-
-
-def test_a_file_of_two_signatures_is_an_input_error(tmp_path):
-    model = flatfile.read_model(
-        one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1)
-    )
-    model.signatureDefs = model.signatureDefs * 2
-    (tmp_path / "two.tflite").write_bytes(flatfile.write_model(model))
-    with pytest.raises(InputError, match=r"two\.tflite has 2 signatures"):
-        timing.same_inputs([tmp_path / "two.tflite"])
+    for number in ("runs", "threads"):
+        with pytest.raises(InputError, match="at least 1"):
+            timing.measure(files, [{}], **{number: 0})
+    with pytest.raises(InputError, match="no image"):
+        timing.samples([unusable / "other"], images=[unusable / "red.png"])

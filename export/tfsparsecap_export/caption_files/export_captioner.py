@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -97,7 +97,15 @@ def export_captioner(
         start = {**compared[0], "tokens": tf.constant([[captioner.start_id] * 2], tf.int32)}
         outputs.check_deterministic(captioner.name, lambda: captioner(start, training=False))
         request.progress("converting", None)
-        dense = _search_graph(captioner, inputs, options, rules)
+        search_graph = functools.partial(
+            caption_graph.caption_graph,
+            captioner,
+            beam=options.beam,
+            max_length=options.max_length,
+            to_words=tokenizer.to_words if tokenizer and tokenizer.words is not tokenizer else None,
+            rules=rules,
+        )
+        dense = search_graph(inputs)
 
         encode_file = request.encoder(words, graph.weight_sources(captioner))
         parts = int8_encoder.NAME, int8_encoder.ACTIVATIONS
@@ -106,7 +114,7 @@ def export_captioner(
         images = calibration.some(validation.samples) if validation is not None and has_encoder else ()
         encoders: dict[str, int8_network.Network] = {}
         if images and request.is_int8 and int8_encoder.NAME not in kept:
-            encoders, notes = _int8_encoders(captioner, request, inputs, options, rules, images, kept)
+            encoders, notes = _int8_encoders(captioner, request, inputs, search_graph, images, kept)
 
         def encode(kept: Sequence[str], rounded: str = "all") -> Encoded:
             """The file in which some layers stay float."""
@@ -161,24 +169,11 @@ def export_captioner(
     return dataclasses.replace(report, bytes=len(content))
 
 
-def _search_graph(
-    captioner: Captioner,
-    inputs: dict[str, tf.TensorSpec],
-    options: CaptionOptions,
-    rules: SearchRules | None,
-) -> bytes:
-    """The dense file of a captioner and its search."""
-    tokenizer = options.tokenizer
-    to_words = tokenizer.to_words if tokenizer is not None and tokenizer.words is not tokenizer else None
-    return caption_graph.caption_graph(captioner, inputs, options.beam, options.max_length, to_words, rules)
-
-
 def _int8_encoders(
     captioner: Captioner,
     request: Request,
     inputs: dict[str, tf.TensorSpec],
-    options: CaptionOptions,
-    rules: SearchRules | None,
+    search_graph: Callable[[dict[str, tf.TensorSpec]], bytes],
     images: Sequence[dict],
     kept: Sequence[str],
 ) -> tuple[dict[str, int8_network.Network], list[str]]:
@@ -188,7 +183,7 @@ def _int8_encoders(
     others = {name: spec for name, spec in inputs.items() if name != "image"}
     return int8_network.encoders(
         encoder,
-        _search_graph(captioner, {"features": features, **others}, options, rules),
+        search_graph({"features": features, **others}),
         [{"image": sample["image"]} for sample in images],
         costs=request.costs,
         activations=int8_encoder.ACTIVATIONS not in kept,

@@ -130,14 +130,14 @@ def store(
         block: as in `Encoding`.
         scale_per_row: whether int8 values have one scale per row instead of a single one.
     """
-    sparsity = quantization = None
+    sparsity = scales = None
     if dtype == np.int8:
-        values, quantization = quantize(weights, scale_per_row)
+        values, scales = quantize(weights, scale_per_row)
     else:
         values = weights.astype(dtype)
     if block is not None:
         sparsity, values = compress(values, block)
-    return Encoded(values.reshape(-1), sparsity, quantization)
+    return Encoded(values.reshape(-1), sparsity, scales)
 
 
 def fits_float16(weights: np.ndarray) -> bool:
@@ -186,11 +186,15 @@ def quantize(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.Quan
     """
     largest = np.abs(weights).max(axis=1 if by_row else None, keepdims=True)
     scale = np.where(largest == 0, 1, largest / 127).astype(np.float32)
-    quantization = SharedQuantization()
-    quantization.scale = scale.reshape(-1)
-    quantization.zeroPoint = np.zeros(scale.size, np.int64)
-    quantization.quantizedDimension = 0
-    return np.clip(np.round(weights / scale), -127, 127).astype(np.int8), quantization
+    return np.clip(np.round(weights / scale), -127, 127).astype(np.int8), quantization(scale)
+
+
+def quantization(scales: np.ndarray, axis: int = 0) -> SharedQuantization:
+    """The schema's quantization of int8 values with these scales, float32 of any shape, along an axis."""
+    found = SharedQuantization()
+    found.scale, found.zeroPoint = scales.reshape(-1), np.zeros(scales.size, np.int64)
+    found.quantizedDimension = axis
+    return found
 
 
 def _dimension(size: int = 0, rows: np.ndarray | None = None, columns: np.ndarray | None = None):

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from tfsparsecap_export.encode import sparse
-from tfsparsecap_export.encode.sparse import FULLY_CONNECTED, Use, Weight
+from tfsparsecap_export.encode.sparse import FULLY_CONNECTED, Weight
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -86,25 +86,25 @@ def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
         model: from `flatfile.read_model`.
         weights: its weights, from `sparse.find_weights`.
     """
-    products = [each for each in weights if each.role == FULLY_CONNECTED and len(each.uses) == 1]
-    by_use = {weight.uses[0]: weight for weight in products}
+    products = {
+        id(model.subgraphs[use.graph].operators[use.operator]): weight
+        for weight in weights
+        if weight.role == FULLY_CONNECTED and len(weight.uses) == 1
+        for use in weight.uses
+    }
     found = []
-    for number, graph in enumerate(model.subgraphs):
-        readers: dict[int, list[tuple[int, int]]] = {}
-        for position, operator in enumerate(graph.operators):
-            for place, tensor in enumerate(operator.inputs):
-                readers.setdefault(int(tensor), []).append((position, place))
-        for position, operator in enumerate(graph.operators):
-            first = by_use.get(Use(number, position, 1))
+    for graph in model.subgraphs:
+        readers = flatfile.readers(graph)
+        for operator in graph.operators:
+            first = products.get(id(operator))
             if first is None or operator.builtinOptions.fusedActivationFunction not in _FUSED:
                 continue
             between: list[schema.OperatorT] = []
             tensor = int(operator.outputs[0])
-            while len(readers.get(tensor, [])) == 1 and tensor not in graph.outputs:
-                ((reader, place),) = readers[tensor]
-                following = graph.operators[reader]
-                second = by_use.get(Use(number, reader, 1))
-                if second is not None and place == 0:
+            while len(readers[tensor]) == 1 and tensor not in graph.outputs:
+                ((following, position),) = readers[tensor]
+                second = products.get(id(following))
+                if second is not None and position == 0:
                     if second.values.shape[1] == len(first.values):
                         hidden = _hidden(model, graph, first, second, operator, following, between)
                         found += [hidden] if hidden is not None else []
@@ -150,17 +150,15 @@ def remove(model: schema.ModelT, hidden: Hidden) -> list[np.ndarray]:
     """
     graph, units = hidden.graph, int(hidden.kept.sum())
     first, second = hidden.operators
-    bias = int(first.inputs[2]) if len(first.inputs) > 2 else -1
     slim = hidden.slim()
     for operator, weight in ((first, slim.first), (second, slim.second)):
         tensor = graph.tensors[int(operator.inputs[1])]
         tensor.buffer = flatfile.add_buffer(model, weight.values)
         tensor.shape = np.array(weight.shape, np.int32)
-    of_first = _constant(model, graph, bias) if bias >= 0 else None
-    if of_first is not None:
-        inputs = np.array(first.inputs, np.int32)
-        inputs[2] = flatfile.add_constant(model, graph, of_first[hidden.kept], "bias")
-        first.inputs = inputs
+    bias = flatfile.constant(model, graph, flatfile.input_of(first, 2))
+    if bias is not None:
+        kept = flatfile.add_constant(model, graph, bias.view(np.float32)[hidden.kept], "bias")
+        first.inputs = np.array([*first.inputs[:2], kept], np.int32)
     total = hidden.bias + hidden.contribution[:, ~hidden.kept].sum(axis=1)
     folded = flatfile.add_constant(model, graph, total.astype(np.float32), "bias")
     second.inputs = np.array([*second.inputs[:2], folded], np.int32)
@@ -177,11 +175,11 @@ def _hidden(model, graph, first, second, operator, following, between) -> Hidden
     """What can be removed between two layers, or None."""
     biases = []
     for weight, each in ((first, operator), (second, following)):
-        index = int(each.inputs[2]) if len(each.inputs) > 2 else -1
-        values = np.zeros(len(weight.values), np.float32) if index < 0 else _constant(model, graph, index)
-        if values is None:
+        index = flatfile.input_of(each, 2)
+        values = flatfile.constant(model, graph, index)
+        if values is None and index >= 0:
             return None
-        biases.append(values)
+        biases.append(np.zeros(len(weight.values), np.float32) if values is None else values.view(np.float32))
     constant = ~first.values.any(axis=1)
     removed = constant | ~second.values.any(axis=0)
     if removed.all():
@@ -195,9 +193,3 @@ def _hidden(model, graph, first, second, operator, following, between) -> Hidden
     return Hidden(
         graph, first, second, (operator, following), tuple(between), ~removed, biases[1], contribution
     )
-
-
-def _constant(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> np.ndarray | None:
-    """The values of a float32 constant, or None if a tensor is no constant."""
-    data = model.buffers[graph.tensors[index].buffer].data
-    return None if data is None else np.frombuffer(data, np.float32)

@@ -155,17 +155,10 @@ def _store_int8(
     model: schema.ModelT, layer: Layer, rounded: Rounded, samples: int, keep_zeros: bool
 ) -> tuple[list[schema.OperatorT], LayerReport]:
     """Leaves out the zeros of an int8 convolution; returns the operation that expands it, and a report."""
-    graph, weight = model.subgraphs[0], int(layer.operator.inputs[1])
-    tensor = graph.tensors[weight]
+    tensor = model.subgraphs[0].tensors[layer.operator.inputs[1]]
     values = np.frombuffer(model.buffers[tensor.buffer].data, np.int8).reshape(tensor.shape)
     dense_only = keep_zeros or layer.role == sparse.FULLY_CONNECTED
     encoded = int8_weights.smallest(values, tensor.quantization, dense_only)
     reason = f"int8 activations; calibrated with {samples} inputs"
     report = int8_weights.report_on(layer, rounded.source, encoded, reason)
-    if encoded.sparsity is None:
-        return [], report
-    source = flatfile.add_tensor(graph, weight, "sparse", quantization=tensor.quantization)
-    stored = graph.tensors[source]
-    stored.buffer, stored.sparsity = flatfile.add_buffer(model, encoded.values), encoded.sparsity
-    tensor.buffer = 0
-    return [flatfile.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [weight])], report
+    return [] if encoded.sparsity is None else int8_weights.store(model, layer, encoded), report

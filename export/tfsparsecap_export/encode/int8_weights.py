@@ -44,14 +44,6 @@ class Rounded:
     bias: np.ndarray | None
     gain: float
 
-    def quantization(self, axis: int) -> SharedQuantization:
-        """The quantization of weights whose outputs are on an axis."""
-        quantization = SharedQuantization()
-        quantization.scale = self.scales.reshape(-1)
-        quantization.zeroPoint = np.zeros(self.scales.size, np.int64)
-        quantization.quantizedDimension = axis
-        return quantization
-
 
 def round_network(
     content: bytes,
@@ -214,7 +206,7 @@ def store_layer(
     The arguments are those of `store_weights`.
     """
     if layer.weights.size >= SMALL_LAYER:
-        quantization = rounded.quantization(layer.channel_axis)
+        quantization = encodings.quantization(rounded.scales, layer.channel_axis)
         encoded = smallest(layer.stored(rounded.values), quantization, keep_zeros)
         set_bias(model, layer, rounded.bias)
         reason = f"rounded for {samples} inputs"
@@ -228,7 +220,7 @@ def store_layer(
     if multiplied and is_int8 and _is_product(layer):
         _multiply(model, layer, encoded)
         return [], report
-    return _store(model, layer, encoded), report
+    return store(model, layer, encoded), report
 
 
 def _is_product(layer: Layer) -> bool:
@@ -281,7 +273,7 @@ def smallest(values: np.ndarray, quantization: SharedQuantization | None, keep_z
     return min(dense, Encoded(kept, sparsity, quantization), key=lambda encoded: encoded.bytes)
 
 
-def _store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.OperatorT]:
+def store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.OperatorT]:
     """Stores weights in another encoding; returns the operations that expand them when the file is loaded."""
     graph, weight = model.subgraphs[0], int(layer.operator.inputs[1])
     kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
@@ -289,26 +281,24 @@ def _store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.
     source = flatfile.add_tensor(graph, weight, encoded.values.dtype.name, **kept)
     tensor = graph.tensors[source]
     tensor.buffer, tensor.sparsity = flatfile.add_buffer(model, encoded.values), encoded.sparsity
+    graph.tensors[weight].buffer = 0
+    is_int8 = graph.tensors[weight].type == encoded.tensor_type
     if encoded.sparsity is not None:
-        dense = flatfile.add_tensor(graph, weight, "dense", **kept)
+        dense = weight if is_int8 else flatfile.add_tensor(graph, weight, "dense", **kept)
         operators.append(flatfile.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [dense]))
         source = dense
-    version = _FLOAT16_VERSION if encoded.quantization is None else _INT8_VERSION
-    graph.tensors[weight].buffer = 0
-    expand = flatfile.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, version, [source], [weight])
-    return [*operators, expand]
+    if not is_int8:
+        version = _FLOAT16_VERSION if encoded.quantization is None else _INT8_VERSION
+        dequantize = schema.BuiltinOperator.DEQUANTIZE
+        operators.append(flatfile.new_operator(model, dequantize, version, [source], [weight]))
+    return operators
 
 
 def report_on(layer: Layer, source: Source, encoded: Encoded, reason: str) -> LayerReport:
     """Report on a layer with stored weights."""
     pattern = Pattern.of(layer.weights.reshape(-1, layer.weights.shape[-1]))
-    names = {
-        (np.float16, False): encodings.FLOAT16,
-        (np.float16, True): encodings.SPARSE16,
-        (np.int8, False): encodings.INT8,
-        (np.int8, True): encodings.SPARSE_INT8,
-    }
     is_sparse = encoded.sparsity is not None
+    kind = encodings.Encoding(encoded.values.dtype.type, 1 if is_sparse else None)
     return LayerReport(
         name=source.name,
         role=layer.role,
@@ -316,7 +306,7 @@ def report_on(layer: Layer, source: Source, encoded: Encoded, reason: str) -> La
         pattern=formats.pattern_name(pattern),
         weights=min(source.weights, layer.weights.size),
         nonzeros=pattern.nonzeros,
-        encoding=names[encoded.values.dtype.type, is_sparse],
+        encoding=next(name for name, encoding in encodings.ENCODINGS.items() if encoding == kind),
         bytes=encoded.bytes,
         expected_ms=0.0,
         reason=reason + ("; expanded once" if is_sparse else ""),

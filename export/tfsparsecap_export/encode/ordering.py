@@ -7,7 +7,6 @@ scores the words are used, so one GATHER of as many ids as beams restores their 
 outputs of another layer takes longer than mispredictions.
 """
 
-import collections
 import dataclasses
 
 import numpy as np
@@ -17,7 +16,6 @@ from tfsparsecap_export.encode.encodings import ENCODINGS
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-_GATHER = schema.BuiltinOperator.GATHER
 #: Operators between the product and TOPK_V2 that do not depend on the order of the words.
 _ORDER_INDEPENDENT = ("SOFTMAX", "LOG_SOFTMAX")
 
@@ -51,8 +49,8 @@ def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Pr
         (use,) = weight.uses
         graph = model.subgraphs[use.graph]
         product = graph.operators[use.operator]
-        bias = int(product.inputs[2]) if len(product.inputs) > 2 else -1
-        if bias >= 0 and model.buffers[graph.tensors[bias].buffer].data is None:
+        bias = flatfile.input_of(product, 2)
+        if bias >= 0 and flatfile.constant(model, graph, bias) is None:
             continue
         pick = _pick(model, graph, int(product.outputs[0]), len(weight.values))
         if pick is not None:
@@ -79,35 +77,24 @@ def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
         product: a layer of this model; its weight is stored as `values[order]`.
         order: int32 [rows].
     """
-    graph, operator = product.graph, product.operator
-    if len(operator.inputs) > 2 and operator.inputs[2] >= 0:
-        bias = graph.tensors[int(operator.inputs[2])]
-        values = np.frombuffer(model.buffers[bias.buffer].data, np.float32)[order]
-        constant = flatfile.add_constant(model, graph, values, bias.name.decode() + "/ordered")
+    graph, operator, pick = product.graph, product.operator, product.pick
+    bias = flatfile.constant(model, graph, flatfile.input_of(operator, 2))
+    if bias is not None:
+        constant = flatfile.add_constant(model, graph, bias.view(np.float32)[order], "bias")
         operator.inputs = np.array([*operator.inputs[:2], constant], np.int32)
-    _restore_ids(model, graph, product.pick, order)
-
-
-def _restore_ids(model: schema.ModelT, graph: schema.SubGraphT, pick, order: np.ndarray) -> None:
-    """Converts the selected rows to word ids."""
+    # The selected rows are converted to word ids.
     words = int(pick.outputs[1])
     rows = flatfile.add_tensor(graph, words, "row")
     pick.outputs = np.array([pick.outputs[0], rows], np.int32)
     ids = flatfile.add_constant(model, graph, order, "word_of_row")
-    _insert_after(graph, pick, [flatfile.new_operator(model, _GATHER, 1, [ids, rows], [words])])
-
-
-def _insert_after(graph: schema.SubGraphT, operator, following: list) -> None:
-    position = next(i for i, other in enumerate(graph.operators) if other is operator)
-    graph.operators = [*graph.operators[: position + 1], *following, *graph.operators[position + 1 :]]
+    gather = flatfile.new_operator(model, schema.BuiltinOperator.GATHER, 1, [ids, rows], [words])
+    position = next(i for i, other in enumerate(graph.operators) if other is pick)
+    graph.operators.insert(position + 1, gather)
 
 
 def _pick(model: schema.ModelT, graph: schema.SubGraphT, scores: int, words: int) -> schema.OperatorT | None:
     """The TOPK_V2 that is the only reader of a layer's result, or None."""
-    readers = collections.defaultdict(list)
-    for operator in graph.operators:
-        for position, tensor in enumerate(operator.inputs):
-            readers[int(tensor)].append((operator, position))
+    readers = flatfile.readers(graph)
     results = set(map(int, graph.outputs))
     while scores not in results and len(readers[scores]) == 1:
         ((operator, position),) = readers[scores]

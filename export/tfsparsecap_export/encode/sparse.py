@@ -102,24 +102,16 @@ def separate_roles(model: schema.ModelT) -> None:
     An example are the rows of an embedding that are the weights of the output layer too: each kind of
     operation reads its own encodings. Buffers stay shared if they are small, or also have another use.
     """
-    roles: dict[int, dict[str | None, list[Use]]] = collections.defaultdict(dict)
-    for g, graph in enumerate(model.subgraphs):
-        for index in [*graph.inputs, *graph.outputs]:
-            roles[graph.tensors[index].buffer][None] = []
-        for o, operator in enumerate(graph.operators):
-            for position, index in enumerate(operator.inputs):
-                if index >= 0:
-                    use = Use(g, o, position)
-                    found = roles[graph.tensors[index].buffer]
-                    found.setdefault(_role(model, use), []).append(use)
-    for buffer, found in sorted(roles.items()):
+    ends = _buffers_of_ends(model)
+    for buffer, uses in sorted(_uses(model).items()):
         data = model.buffers[buffer].data
-        if len(found) < 2 or None in found or data is None or len(data) < 4 * SMALLEST_ENCODED:
+        roles = {_role(model, use) for use in uses}
+        if None in roles or buffer in ends or data is None or len(data) < 4 * SMALLEST_ENCODED:
             continue
-        for role in sorted(filter(None, found))[1:]:
+        for role in sorted(filter(None, roles))[1:]:
             own = flatfile.add_buffer(model, data)
             copies: dict[tuple[int, int], int] = {}
-            for use in found[role]:
+            for use in [use for use in uses if _role(model, use) == role]:
                 graph = model.subgraphs[use.graph]
                 operator = graph.operators[use.operator]
                 shared = int(operator.inputs[use.position])
@@ -137,19 +129,12 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
 
     Constants with two different roles, outputs of graphs, and operands of loops are excluded.
     """
-    tensors, uses = collections.defaultdict(list), collections.defaultdict(list)
-    excluded: set[int] = set()
-    looped = flatfile.looped_subgraphs(model)
-    for g, graph in enumerate(model.subgraphs):
-        for tensor in graph.tensors:
-            data = model.buffers[tensor.buffer].data
-            if data is not None and len(data):
+    tensors = collections.defaultdict(list)
+    looped, excluded, uses = flatfile.looped_subgraphs(model), _buffers_of_ends(model), _uses(model)
+    for graph in model.subgraphs:
+        for index, tensor in enumerate(graph.tensors):
+            if flatfile.constant(model, graph, index) is not None:
                 tensors[tensor.buffer].append(tensor)
-        excluded.update(graph.tensors[i].buffer for i in [*graph.inputs, *graph.outputs])
-        for o, operator in enumerate(graph.operators):
-            for position, index in enumerate(operator.inputs):
-                if index >= 0:
-                    uses[graph.tensors[index].buffer].append(Use(g, o, position))
     weights = []
     for buffer, copies in sorted(tensors.items()):
         role, *others = {_role(model, use) for use in uses[buffer]} or {None}
@@ -254,6 +239,22 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
                 after[g, use.operator].append(
                     flatfile.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, [narrow], [rows])
                 )
+
+
+def _uses(model: schema.ModelT) -> dict[int, list[Use]]:
+    """The operations that read each buffer."""
+    uses: dict[int, list[Use]] = collections.defaultdict(list)
+    for g, graph in enumerate(model.subgraphs):
+        for o, operator in enumerate(graph.operators):
+            for position, index in enumerate(operator.inputs):
+                if index >= 0:
+                    uses[graph.tensors[index].buffer].append(Use(g, o, position))
+    return uses
+
+
+def _buffers_of_ends(model: schema.ModelT) -> set[int]:
+    """Buffers of the inputs and outputs of graphs."""
+    return {graph.tensors[i].buffer for graph in model.subgraphs for i in [*graph.inputs, *graph.outputs]}
 
 
 def _role(model: schema.ModelT, use: Use) -> str | None:

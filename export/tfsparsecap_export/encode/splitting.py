@@ -137,7 +137,7 @@ def _pad(values: np.ndarray, columns: int) -> np.ndarray:
 def _product(model, graph, operator, split: Split, constants: list[int]) -> list[schema.OperatorT]:
     """The operations that replace one FULLY_CONNECTED."""
     source, result = int(operator.inputs[0]), int(operator.outputs[0])
-    bias = int(operator.inputs[2]) if len(operator.inputs) > 2 else -1
+    bias = flatfile.input_of(operator, 2)
     operators, leading = [], graph.tensors[source].shape[:-1]
     if split.padded != split.columns:
         amounts = np.zeros((len(leading) + 1, 2), np.int32)

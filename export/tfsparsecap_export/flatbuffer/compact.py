@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.flatbuffer.model_file import filled, schema
 
 
 def drop_unused(model: schema.ModelT) -> None:
@@ -22,7 +22,7 @@ def drop_unused(model: schema.ModelT) -> None:
         ]
         indices = [graph.inputs, graph.outputs, [entry.tensorIndex for entry in entries]]
         for operator in graph.operators:
-            indices += [operator.inputs, operator.outputs, _indices(operator.intermediates)]
+            indices += [operator.inputs, operator.outputs, filled(operator.intermediates)]
         used = np.unique(np.concatenate(indices).astype(np.int32))
         place = {-1: -1} | {int(old): new for new, old in enumerate(used[used >= 0])}
 
@@ -40,7 +40,7 @@ def drop_unused(model: schema.ModelT) -> None:
     _drop_buffers(model)
     for tensor in _tensors(model):
         parameters = tensor.quantization
-        if parameters is not None and not np.size(_indices(parameters.scale)) and not parameters.details:
+        if parameters is not None and not np.size(filled(parameters.scale)) and not parameters.details:
             tensor.quantization = None
 
 
@@ -68,7 +68,7 @@ def drop_names(model: schema.ModelT) -> None:
             data = model.buffers[tensor.buffer].data
             if index in public:
                 continue
-            is_matrix = data is not None and len(data) and np.size(_indices(tensor.shape)) > 1
+            is_matrix = data is not None and len(data) and np.size(filled(tensor.shape)) > 1
             tensor.name = (tensor.name or b"").split(b";")[0] if is_matrix else b""
 
 
@@ -89,7 +89,3 @@ def _drop_buffers(model: schema.ModelT) -> None:
 
 def _tensors(model: schema.ModelT) -> list[schema.TensorT]:
     return [tensor for graph in model.subgraphs for tensor in graph.tensors]
-
-
-def _indices(vector: np.ndarray | None) -> np.ndarray:
-    return np.empty(0, np.int32) if vector is None else vector

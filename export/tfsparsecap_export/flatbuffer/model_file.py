@@ -1,5 +1,6 @@
 """Reading, changing and writing the FlatBuffer of a .tflite file, as objects of the generated schema."""
 
+import collections
 import contextlib
 import mmap
 import stat
@@ -35,17 +36,15 @@ def map_file(path: Path) -> mmap.mmap:
         InputError: the file does not exist or cannot be read.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"{path} is not a file: give a .tflite file")
-        if path.stat().st_size == 0:
-            raise InputError(f"{path} is empty: give a .tflite file")
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            with path.open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read {path}: {reason}; give a .tflite file") from error
+    problem = "is empty" if stat.S_ISREG(status.st_mode) else "is not a file"
+    raise InputError(f"{path} {problem}: give a .tflite file")
 
 
 def read_model(content: bytes | mmap.mmap, where: str = "the file") -> schema.ModelT:
@@ -126,6 +125,26 @@ def called_subgraphs(operator: schema.OperatorT) -> list[int]:
         for name, value in vars(options).items() if options is not None else ():
             if "subgraph" in name.lower() and value is not None:
                 found.extend(int(index) for index in np.ravel(value))
+    return found
+
+
+def input_of(operator: schema.OperatorT, position: int) -> int:
+    """Index of the tensor that an operator reads at a position; -1 if there is none."""
+    return int(operator.inputs[position]) if len(operator.inputs) > position else -1
+
+
+def constant(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> np.ndarray | None:
+    """The bytes of a tensor of a graph; None for what is computed, and for the index -1."""
+    data = model.buffers[graph.tensors[index].buffer].data if index >= 0 else None
+    return data if data is not None and len(data) else None
+
+
+def readers(graph: schema.SubGraphT) -> dict[int, list[tuple[schema.OperatorT, int]]]:
+    """The operators that read each tensor, and the positions among their inputs."""
+    found: dict[int, list[tuple[schema.OperatorT, int]]] = collections.defaultdict(list)
+    for operator in graph.operators:
+        for position, index in enumerate(operator.inputs):
+            found[int(index)].append((operator, position))
     return found
 
 
@@ -282,11 +301,11 @@ def _check_indices(model: schema.ModelT) -> None:
 
     for graph in model.subgraphs or []:
         graph.tensors, graph.operators = graph.tensors or [], graph.operators or []
-        graph.inputs, graph.outputs = _indices(graph.inputs), _indices(graph.outputs)
+        graph.inputs, graph.outputs = filled(graph.inputs), filled(graph.outputs)
         for tensor in graph.tensors:
             check("buffer", tensor.buffer, buffers)
         for operator in graph.operators:
-            operator.inputs, operator.outputs = _indices(operator.inputs), _indices(operator.outputs)
+            operator.inputs, operator.outputs = filled(operator.inputs), filled(operator.outputs)
             check("operator code", operator.opcodeIndex, codes)
             for called in called_subgraphs(operator):
                 check("subgraph", called, graphs)
@@ -305,7 +324,8 @@ def _check_indices(model: schema.ModelT) -> None:
         check("buffer", entry.buffer, buffers)
 
 
-def _indices(vector: np.ndarray | None) -> np.ndarray:
+def filled(vector: np.ndarray | None) -> np.ndarray:
+    """A vector of the schema; empty if the file does not have it."""
     return np.empty(0, np.int32) if vector is None else vector
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import EXPANDING, read_contents
 from tfsparsecap_export.flatbuffer.model_file import schema
-from tfsparsecap_export.measure import one_operator
-from tfsparsecap_export.measure.one_operator import run_seconds
+from tfsparsecap_export.measure.single_runs import load, run_seconds
 from tfsparsecap_export.samples import Sample
 
 #: What runs an operation: TFLite's own kernels, or the delegate for dense arithmetic.
@@ -117,8 +116,10 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
             operations.append((key, interpreter))
             counts[key] += calls[g]
     seconds: dict[_Key, np.ndarray] = {key: np.zeros(runs + 1) for key in counts}
-    smallest = one_operator.load_smallest()
-    overhead = float(np.median([run_seconds(smallest) for _ in range(100)]))
+    nothing = schema.SubGraphT()
+    nothing.tensors, nothing.operators = [], []
+    empty = load(flatfile.write_model(_model_of(nothing, [schema.BufferT()], [])))
+    overhead = float(np.median([run_seconds(empty) for _ in range(100)]))
     for run in range(runs + 1):
         for g, operations in replay.items():
             for _ in range(round(calls[g])):
@@ -266,14 +267,20 @@ class _Graph:
             moved = copy.copy(one)
             moved.inputs, moved.outputs = _placed(one.inputs, place), _placed(one.outputs, place)
             graph.operators.append(moved)
-        model = schema.ModelT()
-        model.version, model.subgraphs, model.buffers = 3, [graph], buffers
-        model.operatorCodes = self._model.operatorCodes
-        return one_operator.load(flatfile.write_model(model), given, threads)
+        model = _model_of(graph, buffers, self._model.operatorCodes)
+        return load(flatfile.write_model(model), given, threads)
 
     def _is_constant(self, tensor: int) -> bool:
         data = self._model.buffers[self._graph.tensors[tensor].buffer].data
         return int(tensor) in self._expanding or (data is not None and len(data) > 0)
+
+
+def _model_of(
+    graph: schema.SubGraphT, buffers: list[schema.BufferT], codes: list[schema.OperatorCodeT]
+) -> schema.ModelT:
+    model = schema.ModelT()
+    model.version, model.subgraphs, model.buffers, model.operatorCodes = 3, [graph], buffers, codes
+    return model
 
 
 def _placed(indices: np.ndarray, place: dict[int, int]) -> np.ndarray:

@@ -45,25 +45,22 @@ class Differences:
         return (self._squared_error / self._squared) ** 0.5 if self._squared else 0.0
 
 
-class Labels:
+class Labels(Differences):
     """Differences between outputs that are integers, which may be numbers or classes, such as of `argmax`.
 
     They count as classes if the fraction of the positions that differ is smaller than the differences of the
     numbers: one class is not larger than another.
 
     Attributes:
-        numbers: the differences of the numbers.
         positions: number of integers.
         same: how many of them are equal.
     """
 
-    def __init__(self) -> None:
-        self.numbers = Differences()
-        self.positions = self.same = 0
+    positions = same = 0
 
     def add(self, given: np.ndarray, expected: np.ndarray) -> None:
         """Adds an output of one sample."""
-        self.numbers.add(given, expected)
+        super().add(given, expected)
         equal = np.equal(given, expected)
         self.positions += equal.size
         self.same += int(equal.sum())
@@ -76,7 +73,7 @@ class Labels:
     @property
     def are_classes(self) -> bool:
         """Whether they count as classes."""
-        return self.different < self.numbers.largest
+        return self.different < self.largest
 
 
 def _with_infinity(values: np.ndarray) -> np.ndarray:

@@ -42,14 +42,14 @@ class Verification:
     Attributes:
         samples: number of inputs.
         source: where the inputs come from.
-        equal: fraction of the inputs whose best caption has the Keras model's token ids or ties with it; None
-            for a model that is not a captioner.
-        equal_beams: fraction of all captions, including the other beams, with the same token ids, or None.
-        ties: number of captions that count as equal because both have the same score.
         error: largest difference between the file's and the Keras model's score of a caption, in nats per
             word; for other models, of any output, relative to the largest output, or the fraction of the
             classes that differ in an output of integers.
         runtime: what the file ran on.
+        equal: fraction of the inputs whose best caption has the Keras model's token ids or ties with it; None
+            for a model that is not a captioner.
+        equal_beams: fraction of all captions, including the other beams, with the same token ids, or None.
+        ties: number of captions that count as equal because both have the same score.
         rms_error: root mean square of the differences of all outputs, relative to that of the outputs; None
             for a captioner.
         same_class: fraction of the inputs, or of their positions, whose most probable class is the Keras
@@ -60,11 +60,11 @@ class Verification:
 
     samples: int
     source: str
-    equal: float | None
-    equal_beams: float | None
-    ties: int
     error: float
     runtime: str
+    equal: float | None = None
+    equal_beams: float | None = None
+    ties: int = 0
     rms_error: float | None = None
     same_class: float | None = None
     logits_error: float | None = None
@@ -188,8 +188,8 @@ def verify_outputs(
             classes += each.positions
             same += each.same
         else:
-            differences.merge(each.numbers)
-            scores.merge(each.numbers)
+            differences.merge(each)
+            scores.merge(each)
     if all_float:
         if not differences.largest <= limit:  # neither does NaN pass
             raise OutputsDiffer(differences.largest, "the largest output")
@@ -202,9 +202,6 @@ def verify_outputs(
     verification = Verification(
         samples=len(samples),
         source=source,
-        equal=None,
-        equal_beams=None,
-        ties=0,
         error=differences.largest,
         runtime=runtime_name(),
         rms_error=differences.rms,

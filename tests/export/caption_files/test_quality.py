@@ -65,35 +65,23 @@ def chosen(monkeypatch, costs, **options):
     return choose_float_layers(encode, np.ones(2), CaptionedSamples([{}] * 2, references, str), **options)
 
 
-def test_a_loss_that_other_images_may_not_have_keeps_no_layer_float(monkeypatch):
-    found = chosen(monkeypatch, {"a": (0.0, 0.2)})
-    # The standard error of the mean of 0 and 0.2 is 0.1.
-    assert (found.loss, found.loss_error) == (pytest.approx(0.1), pytest.approx(0.1))
-    assert found.kept_float == ()
-    found = chosen(monkeypatch, {"a": (0.1, 0.2)})
-    assert found.kept_float == ("a",) and found.loss == 0
-
-
-def test_all_layers_stay_int8_if_the_loss_is_small(monkeypatch):
-    found = chosen(monkeypatch, {"a": (0.004, 0.004), "b": (0.005, 0.005)})
-    assert found.kept_float == () and found.loss == pytest.approx(0.009)
-
-
-def test_the_layers_that_cost_most_stay_float_until_the_loss_is_small(monkeypatch):
-    found = chosen(monkeypatch, {"a": (0.02,) * 2, "b": (0.002,) * 2, "c": (0.05,) * 2, "d": (0.003,) * 2})
-    assert found.kept_float == ("c", "a")
-    assert found.loss == pytest.approx(0.005)
-
-
-def test_requested_layers_stay_float(monkeypatch):
-    assert chosen(monkeypatch, {"a": (0.02, 0.02), "b": (0.0, 0.0)}, keep_float=["b"]).kept_float == (
-        "b",
-        "a",
-    )
-
-
-def test_the_search_ends_if_everything_is_float(monkeypatch):
-    assert set(chosen(monkeypatch, {"a": (0.5, 0.5), "b": (0.4, 0.4)}).kept_float) == {"a", "b"}
+@pytest.mark.parametrize(
+    ("costs", "options", "kept", "loss"),
+    [
+        ({"a": (0.0, 0.2)}, {}, (), 0.1),  # the standard error of the mean is 0.1
+        ({"a": (0.1, 0.2)}, {}, ("a",), 0),
+        ({"a": (0.004, 0.004), "b": (0.005, 0.005)}, {}, (), 0.009),
+        ({"a": (0.02,) * 2, "b": (0.002,) * 2, "c": (0.05,) * 2, "d": (0.003,) * 2}, {}, ("c", "a"), 0.005),
+        ({"a": (0.02, 0.02), "b": (0.0, 0.0)}, {"keep_float": ["b"]}, ("b", "a"), 0),
+        ({"a": (0.5, 0.5), "b": (0.4, 0.4)}, {}, ("a", "b"), 0),
+    ],
+)
+def test_the_layers_that_cost_most_stay_float_until_the_loss_is_small(
+    monkeypatch, costs, options, kept, loss
+):
+    found = chosen(monkeypatch, costs, **options)
+    assert (found.kept_float, found.loss) == (kept, pytest.approx(loss))
+    assert Quality(3, 0.0, 0.0).loss == 0.0
 
 
 def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypatch):
@@ -122,10 +110,6 @@ def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeyp
     assert "here all images (1) have the same" in found.not_computed
     described = found.as_dict()
     assert described == {"images": 1, "kept_float": ["output"], "not_computed": found.not_computed}
-
-
-def test_a_model_with_a_cider_of_zero_loses_nothing():
-    assert Quality(3, 0.0, 0.0).loss == 0.0
 
 
 def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_cost(

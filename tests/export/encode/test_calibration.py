@@ -41,24 +41,6 @@ def test_the_inputs_of_a_layer_times_its_weights_are_its_outputs(mixed_network):
         assert layer.weights.shape[layer.channel_axis] == products.shape[1]
 
 
-def test_large_networks_are_run_several_times(mixed_network, monkeypatch):
-    float32, _, inputs = mixed_network
-    layers = list(calibration.find_layers(flatfile.read_model(float32)))
-    samples = [{"image": image[None]} for image in inputs[:3]]
-    expected = list(calibration.statistics(float32, layers, samples))
-    monkeypatch.setattr(calibration, "_MOST_BYTES", 1)
-    monkeypatch.setattr(calibration, "MOST_INPUTS", 40)
-    found = list(calibration.statistics(float32, layers, samples))
-    assert len(found) == len(expected) == len(layers)
-    for (mean, moments), (same_mean, all_moments) in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(mean, same_mean)
-        if mean.shape[-1] > 40:
-            assert moments is None
-        else:
-            np.testing.assert_array_equal(moments, all_moments)
-    assert {moments is None for _, moments in found} == {True, False}
-
-
 def test_statistics_of_a_batch_are_those_of_its_examples(monkeypatch):
     model = keras.Sequential([keras.Input((6, 6, 2)), keras.layers.Conv2D(3, 3)])
     float32 = graph.model_graph(model, batch=None)

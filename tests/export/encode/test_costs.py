@@ -2,24 +2,12 @@
 
 import pytest
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.costs import TARGETS, Dense, Sparse, of_target
+from tfsparsecap_export.encode.costs import TARGETS, of_target
 
 from tfsparsecap.errors import InputError
 
 #: Taken before tests change them.
 COSTS = dict(TARGETS)
-
-
-def test_the_cost_of_a_dense_product_grows_by_tiles():
-    kernel = Dense(one=2.0, once=1.0, tile=3.0, rows=4, input=0.5, output=0.25)
-    assert kernel.product(1, 10, 20) == 200 * 2 + 20 * 0.5 + 10 * 0.25
-    assert kernel.product(4, 10, 20) == 200 * (1 + 3) + 4 * (20 * 0.5 + 10 * 0.25)
-    assert kernel.product(5, 10, 20) == 200 * (1 + 2 * 3) + 5 * (20 * 0.5 + 10 * 0.25)
-
-
-def test_the_cost_of_a_sparse_product_is_the_sum_of_its_parts():
-    kernel = Sparse(once=1.0, row=2.0, input=3.0, output_once=4.0, output=5.0)
-    assert kernel.product(3, 10, 20, 50) == 50 * (1 + 3 * 2) + 3 * 20 * 3 + 10 * (4 + 3 * 5)
 
 
 # Instructions of TFLite 2.16.1 on a Cortex-A76 for 512 x 512 weights, of which blocks store 10 %.

@@ -121,12 +121,6 @@ def test_bytes_count_values_indices_and_scales():
     assert encodings.encode(encodings.BLOCK16, weights).bytes == 32 + 4 + 2 + 3 * 4
 
 
-def test_the_range_of_float16():
-    assert encodings.fits_float16(np.float32([[65504, -1]]))
-    assert not encodings.fits_float16(np.float32([[1, -65536]]))
-    np.testing.assert_array_equal(encodings.round_to_float16(np.float32([[1.0001]])), np.float32([[1.0]]))
-
-
 def test_a_published_sparse_matrix_is_encoded_exactly(shared):
     weights = np.load(shared / "fixtures" / "updown_smp975" / "weights.npz", allow_pickle=False)
     for name, nonzeros in (("logit.weight", 27747), ("core.lang_lstm.weight_ih", 6783)):

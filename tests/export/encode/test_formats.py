@@ -1,11 +1,9 @@
 """Choice of encodings, and the estimate of their sizes."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings, formats, sparse
-from tfsparsecap_export.encode.costs import Sparse, of_target
+from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.encode.formats import Layer
 
 from tfsparsecap.errors import InputError
@@ -137,20 +135,6 @@ def test_expected_bytes_are_the_encoded_bytes(encoding, columns, role):
         actual = encodings.encode(encoding, given.values, table=given.role == sparse.TABLE).bytes
         # Quantization adds zeros, and the single scale of a matrix is not counted.
         assert size == pytest.approx(actual, abs=12, rel=0.03 if encoding == encodings.SPARSE_INT8 else 0)
-
-
-def test_expected_time_is_the_cost_of_each_word():
-    given = layer(weight(block=16, beams=3))
-    pattern = given.pattern
-    # Only the cost per stored weight and row.
-    block16, csr = (Sparse(0.0, row, 0.0, 0.0, 0.0) for row in (0.2, 1.6))
-    costs = dataclasses.replace(ARM64, nanoseconds=1.0, call=0.0, block16=block16, csr=csr)
-    assert formats.expected_ms(given, encodings.BLOCK16, 10, costs) == pytest.approx(
-        10 * 0.2e-6 * 3 * pattern.stored[16]
-    )
-    assert formats.expected_ms(given, encodings.CSR, 10, costs) == pytest.approx(
-        10 * 1.6e-6 * 3 * pattern.nonzeros
-    )
 
 
 def test_an_unknown_format_is_rejected():

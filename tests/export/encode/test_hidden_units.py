@@ -8,7 +8,8 @@ from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite.graph import Source, content_key, model_graph
-from tfsparsecap_export.measure import one_operator
+
+from benchmarks import one_layer
 
 #: Taken before tests change them.
 ARM64 = of_target("arm64")
@@ -37,17 +38,17 @@ def shapes(content):
     return [tuple(map(int, graph.tensors[each.inputs[1]].shape)) for each in products]
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "relu6", "gelu", "tanh", "sigmoid", "elu"])
-@pytest.mark.parametrize("axes", [(), (8,)])
-def test_outputs_are_those_of_the_whole_model(activation, axes, interpreter):
+@pytest.mark.parametrize(
+    ("activation", "axes"),
+    [("relu", ()), *((name, (8,)) for name in (None, "relu", "relu6", "gelu", "tanh", "sigmoid", "elu"))],
+)
+def test_outputs_are_those_of_the_whole_model(activation, axes, check_outputs):
     no_inputs, no_outputs = without(range(0, 80)), without(range(70, 130))
     model, dense, given = two_layers(activation, axes=axes, first=no_inputs, second=no_outputs[:, None])
     content, layers = encode_file(dense, "fast", rounded="nothing")
     assert shapes(content) == [(126, 64), (48, 126)]
     assert all("without units" in layer.reason for layer in layers)
-    for delegate in (True, False):
-        (found,) = interpreter(content, delegate)(**{model.inputs[0].name: given}).values()
-        np.testing.assert_allclose(found, np.asarray(model(given)), rtol=1e-4, atol=1e-4)
+    check_outputs(content, given, np.asarray(model(given)), 1e-5)
 
 
 def test_the_report_counts_the_weights_of_the_model():
@@ -61,17 +62,16 @@ def test_the_report_counts_the_weights_of_the_model():
     assert layers[0].nonzeros == 64 * 156
 
 
-def test_one_unit_stays_if_none_has_inputs(interpreter):
+def test_one_unit_stays_if_none_has_inputs(check_outputs):
     model, dense, given = two_layers("gelu", first=without(range(256)))
     content, _ = encode_file(dense, "fast", rounded="nothing")
     assert shapes(content) == [(1, 64), (48, 1)]
-    (found,) = interpreter(content)(**{model.inputs[0].name: given}).values()
-    np.testing.assert_allclose(found, np.asarray(model(given)), rtol=1e-4, atol=1e-4)
+    check_outputs(content, given, np.asarray(model(given)), 1e-5)
 
 
 def test_blocks_are_removed_as_a_whole():
     rng = np.random.default_rng(1)
-    blocks = one_operator.sparse_matrix(rng, 256, 256, 0.05, 16).T != 0
+    blocks = one_layer.sparse_matrix(rng, 256, 256, 0.05, 16).T != 0
     unused = without([*range(16, 48), 100])  # two whole blocks of the second layer's inputs, and a unit
     _, dense, _ = two_layers(axes=(), second=blocks * unused[:, None], size=(64, 256, 256))
     content, layers = encode_file(dense, "int8", costs=ARM64)

@@ -43,7 +43,7 @@ def test_rounding_for_the_inputs_of_a_layer_is_better_than_rounding_to_the_neare
     assert error(found) < 0.02
 
 
-def test_dense_layers_and_convolutions_of_single_pixels_multiply_int8(interpreter):
+def test_dense_layers_and_convolutions_of_single_pixels_multiply_int8(check_outputs):
     keras.utils.set_random_seed(2)
     layers = keras.layers
     network = keras.Sequential(
@@ -61,12 +61,8 @@ def test_dense_layers_and_convolutions_of_single_pixels_multiply_int8(interprete
     model = flatfile.read_model(content)
     names = [flatfile.builtin_name(model, operator) for operator in model.subgraphs[0].operators]
     assert names == ["DEQUANTIZE"] * 2 + ["CONV_2D", "FULLY_CONNECTED", "CONV_2D", "FULLY_CONNECTED"]
-    for delegate in (True, False):
-        run = interpreter(content, delegate)
-        for sample in samples:
-            expected = np.asarray(network(sample["map"]))
-            given = run(**sample)["output_0"]
-            np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max())
+    for sample in samples:
+        check_outputs(content, sample, np.asarray(network(sample["map"])), 0.02)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +87,7 @@ def pruned():
 
 
 @pytest.mark.parametrize("format", ["auto", "int8"])
-def test_a_network_gets_int8_where_the_format_has_nothing_better(pruned, interpreter, format):
+def test_a_network_gets_int8_where_the_format_has_nothing_better(pruned, check_outputs, format):
     network, float32, samples = pruned
     sources = graph.weight_sources(network)
     content, layers = quantize_network(float32, samples[:4], format=format, keep_float=(), sources=sources)
@@ -105,12 +101,8 @@ def test_a_network_gets_int8_where_the_format_has_nothing_better(pruned, interpr
     assert ("classes/kernel" in stored) == (format == "auto")
     names = [weight.name for weight in sparse.find_weights(flatfile.read_model(content))]
     assert len(names) == (1 if format == "auto" else 2)  # those that are encoded next
-    for delegate in (True, False):
-        run = interpreter(content, delegate)
-        for sample in samples[4:]:
-            expected = np.asarray(network(sample["map"]))
-            given = run(**sample)["output_0"]
-            np.testing.assert_allclose(given, expected, atol=0.03 * np.abs(expected).max())
+    for sample in samples[4:]:
+        check_outputs(content, sample, np.asarray(network(sample["map"])), 0.03)
 
 
 def test_zeros_can_be_stored_for_comparison(pruned):

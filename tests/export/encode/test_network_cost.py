@@ -7,7 +7,8 @@ from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.keras_to_tflite.graph import model_graph
-from tfsparsecap_export.measure import one_operator
+
+from benchmarks import one_layer
 
 from ..conftest import uneven
 
@@ -21,10 +22,10 @@ def test_a_product_costs_what_its_encoding_costs(encoding):
     block = encodings.ENCODINGS[encoding].block or 1
     matrix = uneven(64, 128, block)
     stored = int((matrix != 0).sum())
-    content = one_operator.fully_connected([matrix], encoding, rows=3)
+    content = one_layer.fully_connected([matrix], encoding, rows=3)
     expected = ARM64.product(encoding, rows=3, outputs=64, inputs=128, stored=stored)
     assert expected_ms(content, ARM64) == pytest.approx(expected / 1e6)
-    dense = one_operator.fully_connected([matrix], encodings.DENSE, rows=3)
+    dense = one_layer.fully_connected([matrix], encodings.DENSE, rows=3)
     int8 = ARM64.product(encodings.INT8, rows=3, outputs=64, inputs=128, stored=0)
     assert expected_ms(dense, ARM64, int8=True) == pytest.approx(int8 / 1e6)
 

@@ -49,16 +49,6 @@ def test_few_weights_are_rounded_almost_as_well_as_by_trying_all_values():
     assert output_error(weights, inputs, values, scales) <= sorted(errors)[1] + 1e-9
 
 
-def test_groups_are_independent_of_each_other(correlated):
-    weights, inputs = correlated
-    first, second = (inputs[:, :9], inputs[:, 9:18])
-    moments = np.stack([first.T @ first, second.T @ second])
-    both, scales = round_weights(np.stack([weights[0, :, :9], weights[0, :, 9:18]]), moments)
-    alone, alone_scales = round_weights(weights[:, :, 9:18], moments[1:])
-    np.testing.assert_array_equal(both[1], alone[0])
-    np.testing.assert_array_equal(scales[1], alone_scales[0])
-
-
 def reference(weights, covariance):
     """GPTQ as in its paper, with the inverse of the covariance, in float64."""
     scales = np.abs(weights).max(axis=1).astype(np.float32) / np.float32(127)

@@ -3,13 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from tfsparsecap_export import exporter
 from tfsparsecap_export.encode import encodings, sparse, splitting
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph
-
-from ..conftest import small_captioner
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +66,7 @@ def test_no_part_exceeds_the_kernels_limits():
         (4200, 1.0, None, (3,)),
     ],
 )
-def test_a_split_layer_gives_numpys_product(interpreter, columns, kept, activation, axes):
+def test_a_split_layer_gives_numpys_product(check_outputs, columns, kept, activation, axes):
     kernel = blocks(columns, 64, kept)
     model, bias = dense_model(kernel, activation, axes)
     dense = graph.model_graph(model)
@@ -89,23 +86,7 @@ def test_a_split_layer_gives_numpys_product(interpreter, columns, kept, activati
     inputs = np.random.default_rng(1).normal(size=(1, *axes, columns)).astype(np.float32)
     expected = inputs @ kernel + bias
     expected = np.maximum(expected, 0) if activation else expected
-    for delegate in (True, False):
-        run = interpreter(content, delegate)
-        (outputs,) = run(**{next(iter(run.get_input_details())): inputs}).values()
-        np.testing.assert_allclose(outputs, expected, atol=0.02 * np.abs(expected).max())
-
-
-def test_a_captioner_whose_sizes_are_not_multiples_of_16_gets_int8_blocks(tmp_path, export_options):
-    captioner = small_captioner(1, embedding_size=40, rnn_size=72, attention_size=56)
-    cell, output = captioner.cell, captioner.output_layer
-    for variable in (cell.kernel, cell.recurrent_kernel, output.kernel):
-        variable.assign(blocks(*variable.shape, kept=0.25) * 0.3)
-    report = exporter.export_model(captioner, tmp_path / "a.tflite", "auto", **export_options)
-    padded = {layer.name.split("/", 1)[1]: layer for layer in report.layers if "padded" in layer.reason}
-    assert {"lstm/kernels", "output/kernel"} <= padded.keys()
-    assert all(layer.encoding == encodings.BLOCK16 for layer in padded.values())
-    # The 40 + 64 inputs of the cell are padded to 112, so that the blocks of its state stay intact.
-    assert (padded["lstm/kernels"].shape[1], padded["output/kernel"].shape[1]) == (112 + 72, 72)
+    check_outputs(content, inputs, expected, 0.02)
 
 
 def test_float_layers_are_not_split():

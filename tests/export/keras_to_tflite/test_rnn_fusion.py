@@ -3,17 +3,13 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph, rnn_fusion
 
-from ..conftest import prune, small_captioner
+from ..conftest import prune
 
 pytestmark = pytest.mark.slow
-
-FEATURES = {"features": tf.TensorSpec((1, 16, 64), name="features")}
 
 
 def model_of(cell, inputs=32, kept=0.2, **options):
@@ -25,15 +21,6 @@ def model_of(cell, inputs=32, kept=0.2, **options):
     return model
 
 
-@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
-def test_cudnn_is_not_used_in_the_graph(cell):
-    """With a GPU, Keras would call it instead of the cells."""
-    model = model_of(cell, kept=1)
-    with rnn_fusion.fuse_rnn_kernels(model):
-        assert model.layers[0].use_cudnn is False
-    assert model.layers[0].use_cudnn == "auto"
-
-
 def products(content):
     model = flatfile.read_model(content)
     names = [flatfile.builtin_name(model, operator) for g in model.subgraphs for operator in g.operators]
@@ -41,18 +28,17 @@ def products(content):
 
 
 @pytest.mark.parametrize(
-    ("cell", "options"),
+    ("cell", "inputs", "options"),
     [
-        ("LSTM", {}),
-        ("LSTM", {"use_bias": False, "activation": "relu", "recurrent_activation": "hard_sigmoid"}),
-        ("LSTM", {"implementation": 1}),
-        ("GRU", {}),
-        ("GRU", {"use_bias": False, "activation": "relu", "recurrent_activation": "hard_sigmoid"}),
-        ("GRU", {"reset_after": False}),
+        ("LSTM", 20, {}),
+        ("LSTM", 32, {"use_bias": False, "activation": "relu", "recurrent_activation": "hard_sigmoid"}),
+        ("LSTM", 20, {"implementation": 1}),
+        ("GRU", 20, {}),
+        ("GRU", 32, {"use_bias": False, "activation": "relu", "recurrent_activation": "hard_sigmoid"}),
+        ("GRU", 20, {"reset_after": False}),
     ],
 )
-@pytest.mark.parametrize("inputs", [32, 20])
-def test_fused_cells_give_the_outputs_of_keras(cell, options, inputs):
+def test_fused_cells_give_the_outputs_of_keras(cell, inputs, options):
     model = model_of(cell, inputs, **options)
     given = np.random.default_rng(0).normal(size=(3, 5, inputs)).astype("float32")
     expected = np.asarray(model(given))
@@ -69,12 +55,9 @@ def test_fused_cells_need_one_product_per_step(cell, kept, count):
     assert products(graph.model_graph(model_of(cell, kept=kept))) == count + 1
 
 
-def test_cells_of_captioners_are_fused_and_reported():
-    captioner = small_captioner(16)
-    kernels = captioner.cell.kernel, captioner.cell.recurrent_kernel
-    content = caption_graph.caption_graph(captioner, FEATURES, 1, 4)
-    _, layers = encode_file(content, "auto", words=4, sources=graph.weight_sources(captioner))
-    (cell,) = [layer for layer in layers if "lstm" in layer.name]
+def test_cells_of_captioners_are_fused_and_reported(blocks_captioner, exported):
+    kernels = blocks_captioner.cell.kernel, blocks_captioner.cell.recurrent_kernel
+    (cell,) = [layer for layer in exported("blocks", "auto")[1].layers if "lstm" in layer.name]
     assert cell.name.endswith("lstm/kernels")
     assert cell.weights == sum(np.size(kernel) for kernel in kernels)
     assert cell.nonzeros == sum(np.count_nonzero(kernel) for kernel in kernels)
@@ -101,5 +84,6 @@ def test_the_model_is_restored_after_an_error():
     call = model.layers[0].cell.call
     with pytest.raises(RuntimeError), rnn_fusion.fuse_rnn_kernels(model):
         assert model.layers[0].cell.call != call
+        assert model.layers[0].use_cudnn is False  # with a GPU, Keras would call it instead of the cells
         raise RuntimeError
-    assert model.layers[0].cell.call == call
+    assert model.layers[0].cell.call == call and model.layers[0].use_cudnn == "auto"

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.measure import one_operator, profiling
+from tfsparsecap_export.measure import profiling
 from tfsparsecap_export.measure.profiling import TFLITE, XNNPACK
 
-from tfsparsecap.errors import InputError
+from benchmarks import one_layer
 
 from ..conftest import MAX_LENGTH
 
@@ -30,8 +30,8 @@ def profile_of(tmp_path, content, runs=2, **inputs):
 
 @pytest.mark.parametrize("encoding", STORED)
 def test_a_layer_is_reported_with_its_shape_encoding_and_kernel(tmp_path, encoding):
-    matrices = [one_operator.sparse_matrix(np.random.default_rng(i), 32, 64, 0.3, 16) for i in range(2)]
-    content = one_operator.fully_connected(matrices, encoding, 1)
+    matrices = [one_layer.sparse_matrix(np.random.default_rng(i), 32, 64, 0.3, 16) for i in range(2)]
+    content = one_layer.fully_connected(matrices, encoding, 1)
     found = profile_of(tmp_path, content, input=np.ones((1, 64), np.float32))
     (layers,) = found.operations
     assert (layers.shape, layers.stored, layers.kernel) == ((32, 64), *STORED[encoding])
@@ -80,11 +80,6 @@ def test_operations_that_do_not_run_alone_are_named(tmp_path, monkeypatch):
         raise ValueError("no data")
 
     monkeypatch.setattr(profiling._Trace, "value", never_computed)
-    content = one_operator.fully_connected([np.eye(16, dtype=np.float32)], encodings.CSR, 1)
+    content = one_layer.fully_connected([np.eye(16, dtype=np.float32)], encodings.CSR, 1)
     found = profile_of(tmp_path, content, input=np.ones((1, 16), np.float32))
     assert (found.operations, found.ms, found.not_timed) == ([], 0, ("FULLY_CONNECTED",))
-
-
-def test_an_absent_file_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.tflite"):
-        profiling.profile(tmp_path / "absent.tflite", [])

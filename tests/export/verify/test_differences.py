@@ -30,4 +30,4 @@ def test_integers_are_numbers_or_classes(given, expected, classes, difference):
     labels = Labels()
     labels.add(np.array(given), np.array(expected))
     assert labels.are_classes == classes
-    assert (labels.different if classes else labels.numbers.largest) == pytest.approx(difference)
+    assert (labels.different if classes else labels.largest) == pytest.approx(difference)

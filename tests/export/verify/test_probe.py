@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.measure import one_operator
 from tfsparsecap_export.verify import probe
 
+from benchmarks import one_layer
 from tfsparsecap.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def four_megabytes():
-    matrix = one_operator.sparse_matrix(np.random.default_rng(0), 1024, 1024, 1.0)
-    return one_operator.fully_connected([matrix], encodings.DENSE, 1)
+    matrix = one_layer.sparse_matrix(np.random.default_rng(0), 1024, 1024, 1.0)
+    return one_layer.fully_connected([matrix], encodings.DENSE, 1)
 
 
 @pytest.fixture
