@@ -159,7 +159,7 @@ RESERVED = [
         lambda name: name in COMMANDS | {"tfsparsecap"} or within(name, "tfsparsecap_export"),
     ),
     ("tfsparsecap.papers", lambda name: name in COMMANDS or within(name, "tfsparsecap.papers")),
-    *((command, lambda name, command=command: name == command) for command in COMMANDS),
+    *((command, lambda name, command=command: name == command) for command in sorted(COMMANDS)),
 ]
 
 

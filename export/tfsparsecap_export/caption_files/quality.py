@@ -7,7 +7,6 @@ import numpy as np
 from PIL import Image
 
 from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
-from tfsparsecap.captioning.metrics.scores import cider_of_images
 from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
@@ -143,6 +142,8 @@ def ciders(
     content: bytes, validation: CaptionedSamples, progress: Progress = silent, text: str = "captioning"
 ) -> np.ndarray:
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
+    from tfsparsecap.captioning.metrics.scores import cider_of_images  # models without captions do without it
+
     found = best_captions(content, counted(progress, text, validation.samples))
     captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(found)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
@@ -179,6 +180,8 @@ def choose_float_layers(
     content, layers = encode(kept)
     if not _int8_layers(layers):
         return None
+    from tfsparsecap.captioning.metrics.scores import cider_of_images
+
     references = dict(enumerate(validation.references))
     try:
         cider_of_images(references, dict.fromkeys(references, ""))
