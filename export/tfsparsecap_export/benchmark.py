@@ -122,9 +122,9 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     columns["captions" if captions else "difference"] = _comparison
     title = f"median of {options.runs} runs in turns, {options.threads} CPU thread(s)"
     table = new_table(title, "file", *(f">{name}" for name in columns))
-    for result in results:
+    for name, result in zip(_short_names(results), results, strict=True):
         cells = [cell(result) for cell in columns.values()]
-        table.add_row(result.path, *cells[:-1], "" if result is results[0] else cells[-1])
+        table.add_row(name, *cells[:-1], "" if result is results[0] else cells[-1])
     console().print(table)
     last = (
         "words: steps of the search, including the end of a caption. captions: equal to the first file's."
@@ -133,6 +133,17 @@ def _print_table(results: list["Measurement"], options: argparse.Namespace) -> N
     )
     memory = "memory: MB that a process grows by when it loads and runs the file."
     console().print(f"expected: speed-up by the cost model. {memory} {last}")
+
+
+def _short_names(results: list["Measurement"]) -> list[str]:
+    """The files' names, with as many parent folders as make them different."""
+    paths = [Path(result.path) for result in results]
+    parts = 1
+    while parts < max(len(path.parts) for path in paths):
+        if len({path.parts[-parts:] for path in paths}) == len(set(paths)):
+            break
+        parts += 1
+    return [str(Path(*path.parts[-parts:])) for path in paths]
 
 
 def _comparison(result: "Measurement") -> str:
