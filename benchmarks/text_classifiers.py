@@ -12,7 +12,7 @@ variants:
   longer            the dense model, trained for as long again; dense int8, as the dense model itself
   blocks=S          zeros in (16, 1) blocks, a share S, by Supermask
   taught=S          the same, taught by the dense model: texts without a tenth of their words, and the mean of
-                    its probabilities and the labels
+                    its probabilities and the labels; twice as many epochs
   scratch=S         the same from random weights, trained as long as the dense model
   floor0=S          like scratch, with minimum_density=0
   faster=F,S        as many channels removed and then S zeros as make the file F times faster than dense int8
@@ -151,8 +151,8 @@ def variant(name: str, dense: Path, int8_ms: float, texts: Texts, options: argpa
     kind, _, value = name.partition("=")
     from_random = kind in ("scratch", "floor0")
     model = make(options)(texts.train[1].shape[1]) if from_random else keras.saving.load_model(dense)
-    steps = options.epochs * -(-len(texts.train[0]) // BATCH)
-    data, epochs = texts.train, options.epochs
+    data, epochs = texts.train, options.epochs * (2 if kind == "taught" else 1)
+    steps = epochs * -(-len(texts.train[0]) // BATCH)
     if kind == "taught":
         data, epochs = taught(keras.saving.load_model(dense), texts, epochs), 1
     if kind in ("blocks", "taught", "scratch", "floor0"):
