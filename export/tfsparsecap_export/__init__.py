@@ -1,4 +1,10 @@
-"""Export of Keras models to TensorFlow Lite files that are small and fast thanks to sparse weights."""
+"""Export of Keras models to TensorFlow Lite files that are small and fast thanks to sparse weights.
+
+`export_model` (in `exporter`) converts a model (`keras_to_tflite`), stores each weight in the encoding that
+suits its zeros and the processor (`encode`), compares the file with the model (`verify`), and writes it.
+`export_network` and, for captioners, `caption_files` say in which order. `flatbuffer` reads and changes
+files, `measure` and `timing` time them, `latency_budget` makes a model that is fast enough.
+"""
 
 import importlib
 from typing import Any

@@ -1,4 +1,9 @@
-"""Stock Keras layers with gates on their weights."""
+"""Stock Keras layers with gates on their weights.
+
+Each layer reads its weights through gates (`tfsparsecap.gates`), which are open, closed, or sampled once per
+pass; with open gates it computes what the layer of Keras computes. `gated` turns layers of a model into
+these, `dense_embedding`, `convolutional` and `recurrent` list the forms.
+"""
 
 from tfsparsecap.layers.convolutional import (
     GatedConv1D,

@@ -1,4 +1,12 @@
-"""Pruning methods, and functions that add them to a model and remove them."""
+"""Pruning methods, and functions that add them to a model and remove them.
+
+`prune` (in `apply`) replaces the weights of a model by gated ones and gives the gates to a method; `compile`
+and `fit` then work as before, because a `pruned_model` samples the gates and its `optimizer` calls the method
+after each step. A `method` moves gates: by training them (`supermask`, `supermask_loss`), by size
+(`magnitude`, `gradual`), by gradients (`snip`), by rewinding (`lottery`) or by a score of the validation
+(`relevance`, `l1_l2`, with `feedback`). A `schedule` says when. `strip_pruning` makes a stock Keras model
+with zeros again.
+"""
 
 from tfsparsecap.pruning.apply import fix_zeros, prune, strip_pruning
 from tfsparsecap.pruning.fixed_mask import FrozenMask

@@ -1,4 +1,12 @@
-"""Data sets, tokenizers, and batches of images and captions."""
+"""Data sets, tokenizers, and batches of images and captions.
+
+A data source (`flickr`, `coco`, `caption_table` or the generated `scenes`) returns records of images with
+their captions, splits and perhaps labels; bad entries are listed, not fatal (`records`), and a photograph in
+two splits is refused (`copies`). Captions become numbers by `tokenizers`, `sentencepiece` or `radix`. Images
+are read by `images`; their features come from a folder (`region_features`) or are computed once and kept
+(`feature_cache`, with `litert_encoder`). `pipeline` makes batches of all this, the same ones for the same
+epoch.
+"""
 
 from collections.abc import Callable
 from typing import Any

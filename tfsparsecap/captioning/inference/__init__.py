@@ -1,4 +1,10 @@
-"""Captions from finished runs and exported files, and their scores."""
+"""Captions from finished runs and exported files, and their scores.
+
+`load` finds out what it is given: a run folder (`finished_run`) or an exported file (`bundle`, with
+`description` and `digests`). Both caption images with the methods of `generate`, say how sure they are
+(`confidence`) and what they see (`likely_objects`). `splits` captions all images of a split, and `scoring`
+compares the captions with those of people.
+"""
 
 import os
 from typing import TYPE_CHECKING, Union
