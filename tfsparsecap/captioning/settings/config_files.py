@@ -123,7 +123,7 @@ def _read(
     extending: tuple[Path, ...] = (),
     prepare: Callable[[dict, Path], dict] | None = None,
 ) -> dict[str, Any]:
-    content = _without_former(_loaded(path))
+    content = _without_former(_loaded(path), path)
     file = Path(os.path.realpath(path))
     if file in extending:
         raise InputError(f"{path} extends itself through other files: remove one extends")
@@ -137,13 +137,22 @@ def _read(
     return _merged(_read(Path(path).parent / base, (*extending, file), prepare), content)
 
 
-def _without_former(content: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those that went, if they had no effect, as in the run folders of older versions."""
+def _without_former(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Settings without those that went, as in the run folders of older versions.
+
+    Raises:
+        InputError: one of them had an effect.
+    """
     training = content.get("training")
     if not isinstance(training, dict):
         return content
-    unused = [key for key, value in _FORMER.items() if key in training and value_of(training[key]) == value]
-    return {**content, "training": {key: training[key] for key in training if key not in unused}}
+    for key in _FORMER.keys() & training:
+        if value_of(training[key]) != _FORMER[key]:
+            raise InputError(
+                f"training.{key} in {path} is a setting of an older version, which this one does not have:"
+                " remove it"
+            )
+    return {**content, "training": {key: training[key] for key in training if key not in _FORMER}}
 
 
 def _merged(below: Any, above: Any, choices: Mapping[str, Any] = _CHOICES, section: str = "") -> Any:
