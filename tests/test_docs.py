@@ -192,12 +192,8 @@ def test_commands_and_their_options_exist(name):
 
 @every_guide
 def test_options_alone_belong_to_a_command(name):
-    modules = ["train", "evaluate", "caption", "report", "encoders", "study", "convert", "demo"]
-    modules += ["slim_captioner"]
-    commands = [f"tfsparsecap.{module}" for module in modules]
-    commands += ["tfsparsecap-export", "tfsparsecap_export.benchmark", "tfsparsecap_export.inspect"]
-    commands += ["tfsparsecap_export.android", "benchmarks.full_size", "benchmarks.training_steps"]
-    commands += ["benchmarks.rewards", "benchmarks.input_stream", "benchmarks.relevance", "benchmarks.scale"]
+    pattern = r"python\s+-m\s+((?:tfsparsecap|benchmarks)[\w.]*\w)"
+    commands = {"tfsparsecap-export", *re.findall(pattern, "".join(TEXTS.values()))}
     known = set(re.findall(r"--[a-z][\w-]*", " ".join(map(help_of, commands)))) | FOREIGN_OPTIONS
     for code in re.findall(r"`(--[^`]+)`", TEXTS[name]):
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
