@@ -6,8 +6,8 @@ files. The page is a single file without scripts and needs no network.
 examples:
   python -m tfsparsecap.report runs/quickstart
       one run, in report.html
-  python -m tfsparsecap.report runs/dense runs/smp --latency --output comparison.html
-      two runs side by side, with the latency of their exported files
+  python -m tfsparsecap.report runs/dense runs/smp --output comparison.html
+      two runs side by side, with the sizes of their exported files
 """
 
 import argparse
@@ -36,7 +36,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="images of the gallery with attention maps (default: 3; 0: none)",
     )
-    options.add_argument("--latency", action="store_true", help="measure the latency of exported files")
     options.add_argument("--data", metavar="FOLDER", help="folder of the data, instead of data.folder")
     options.add_argument("--title", help="heading of the page")
     return options.parse_args(argv)
@@ -64,7 +63,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         title=options.title,
         images=options.images,
         attention=options.attention,
-        latency=options.latency,
         data=options.data,
     )
     atomic_write(output, html)

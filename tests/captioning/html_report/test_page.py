@@ -3,17 +3,11 @@
 import json
 import os
 
-import keras
-import numpy as np
 import pytest
 from PIL import Image
-from tfsparsecap_export import CaptionOptions, export_model
 
-import tfsparsecap as sc
-from tfsparsecap.captioning.html_report import page as report_page
 from tfsparsecap.captioning.html_report.compared_runs import ReportRun, read_runs
-from tfsparsecap.captioning.html_report.page import choose, curves, make_page, measure
-from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.html_report.page import choose, make_page
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.config_files import load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
@@ -32,20 +26,6 @@ def captioned(label, ids):
 )
 def test_images_are_evenly_spaced(number, expected):
     assert choose([captioned("a", map(str, range(10)))], number) == expected
-
-
-def test_images_that_all_runs_captioned_are_preferred():
-    some = captioned("a", ["1", "2", "3", "4"])
-    assert choose([some, captioned("b", ["4", "2", "9"]), captioned("c", [])], 5) == ["2", "4"]
-    assert choose([some, captioned("b", ["9"])], 5) == ["1", "2", "3", "4"]
-    assert choose([captioned("a", [])], 5) == []
-
-
-def test_curves_need_values():
-    run = captioned("$a$ _b", [])
-    assert curves([]) is None and curves([run]) is None
-    run.history = [{"epoch": 1, "reward": 0.5}]
-    assert curves([run]).startswith("data:image/png;base64,")
 
 
 def test_images_with_unusual_names_are_shown_and_unreadable_ones_named(tmp_path):
@@ -67,26 +47,8 @@ def test_images_with_unusual_names_are_shown_and_unreadable_ones_named(tmp_path)
     assert page.count("An image is missing: ") == 1
 
 
-@pytest.mark.slow
-def test_latency_of_files_with_images_and_with_features(tiny_run, tmp_path, monkeypatch):
-    options = {"captions": CaptionOptions(beam=1, max_length=4)}
-    export_model(FinishedRun.load(tiny_run).captioner, tmp_path / "a.tflite", **options)
-    keras.utils.set_random_seed(0)
-    sizes = {"size": 8, "hidden_size": 16, "layers": 1, "heads": 2, "feature_size": 6, "max_length": 4}
-    regions = sc.ObjectRelationTransformer(20, **sizes)
-    export_model(regions, tmp_path / "b.tflite", inputs={"features": (5, 6), "boxes": (5, 4)}, **options)
-    Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
-    seen = []
-    token_ids = report_page.TFLiteCaptioner.token_ids
-    monkeypatch.setattr(
-        report_page.TFLiteCaptioner,
-        "token_ids",
-        lambda self, **inputs: seen.append(inputs) or token_ids(self, **inputs),
-    )
-    for image, pixel in ((tmp_path / "red.png", [255, 0, 0]), (None, [128, 128, 128])):
-        assert 0 < measure(tmp_path / "a.tflite", image) < 10_000
-        assert seen[-1]["image"].shape == (32, 32, 3) and np.all(seen[-1]["image"] == pixel)
-    assert 0 < measure(tmp_path / "b.tflite", None) < 10_000
-    boxes = seen[-1]["boxes"]
-    assert boxes.shape == (5, 4) and np.all(boxes[:, :2] < boxes[:, 2:])
-    assert set(seen[-1]) == {"features", "boxes"}
+def test_images_that_all_runs_captioned_are_preferred():
+    some = captioned("a", ["1", "2", "3", "4"])
+    assert choose([some, captioned("b", ["4", "2", "9"]), captioned("c", [])], 5) == ["2", "4"]
+    assert choose([some, captioned("b", ["9"])], 5) == ["1", "2", "3", "4"]
+    assert choose([captioned("a", [])], 5) == []

@@ -38,7 +38,7 @@ def test_attention_equals_the_formula(share, mask):
     weights = captioner.attention_weights(keras.ops.array(HIDDEN), memory)
     np.testing.assert_allclose(weights, expected, atol=1e-6)
     mean = (expected[:, :, None] * (keys if share == "kv" else FEATURES)).sum(axis=1)
-    np.testing.assert_allclose(captioner.attend(keras.ops.array(HIDDEN), memory), mean, atol=1e-6)
+    np.testing.assert_allclose(captioner.weighted_mean(weights, memory), mean, atol=1e-6)
 
 
 def test_an_unknown_share_attention_is_rejected():

@@ -92,7 +92,7 @@ def test_something_always_stays_and_shares_out_of_range_are_rejected():
     slim = slim_transformer(captioner, 0.01)
     assert slim.settings == {"encoder_heads": [1], "encoder_hidden_size": [8]}
     for width in (0.0, 1.1):
-        with pytest.raises(InputError, match="of the encoder's width cannot stay"):
+        with pytest.raises(InputError, match="encoder_width is"):
             slim_transformer(captioner, width)
     with pytest.raises(InputError, match="2 layers cannot be selected from 1"):
         slim_transformer(captioner, decoder_layers=2)

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from tfsparsecap.captioning.data.tokenizers import SENTENCEPIECE, Tokenizer, join_words
-from tfsparsecap.core.files import atomic_write, check_input_file
+from tfsparsecap.core.files import atomic_write, read_bytes
 from tfsparsecap.errors import InputError, error_prefix
 
 #: Largest size of a model in bytes, four times the largest published ones.
@@ -102,14 +102,7 @@ class SentencePieceTokenizer(Tokenizer):
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SentencePieceTokenizer":
         """Reads a `.model` file. Raises InputError if it is missing or not usable."""
-        try:
-            check_input_file(path)
-            with open(path, "rb") as file:
-                model = file.read(LARGEST + 1)
-        except OSError as error:
-            raise InputError(
-                f"cannot read the SentencePiece model {path}: {error.strerror}; check the path"
-            ) from error
+        model = read_bytes(path, "check the path", LARGEST)
         with error_prefix(path):
             return cls(model)
 
@@ -154,10 +147,6 @@ def _read(content: bytes) -> tuple[Any, list[str], list[bytes]]:
     Raises:
         InputError: it is not a model.
     """
-    if len(content) > LARGEST:
-        raise InputError(
-            f"it is larger than {LARGEST >> 20} MB, so it is not a SentencePiece model: use another"
-        )
     try:
         model = _Model.FromString(content)
         pieces = [str(piece.piece, "utf-8") for piece in model.pieces]

@@ -56,7 +56,8 @@ def draw_sheet(
         InputError: there is no image, one cannot be read, or the file cannot be written.
 
     Examples:
-        >>> draw_sheet([CaptionedImage(Path("dog.jpg"), "a dog runs")], "sheet.png", title="One image")
+        >>> keras.utils.save_img("dog.png", np.zeros((8, 8, 3)))
+        >>> draw_sheet([CaptionedImage(Path("dog.png"), "a dog runs")], "sheet.png", title="One image")
     """
     from matplotlib.figure import Figure
 

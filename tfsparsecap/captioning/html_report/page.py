@@ -2,11 +2,8 @@
 
 import base64
 import io
-import statistics
-import time
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ from tfsparsecap.captioning import plotting
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.html_report.attention_maps import attention_maps
 from tfsparsecap.captioning.html_report.compared_runs import SCORES, ReportRun
-from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
+from tfsparsecap.captioning.inference.bundle import read_bundle
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.core.text import one_line
@@ -32,7 +29,6 @@ _PANELS = {
     "reward": "reward",
 }
 _SIDE, _MAP_SIDE = 288, 128
-_WARM_UP, _TIMED = 2, 9
 #: Shown if a run has no value.
 _NOTHING = "\N{EN DASH}"
 
@@ -43,7 +39,6 @@ def make_page(
     title: str | None = None,
     images: int = 12,
     attention: int = 3,
-    latency: bool = False,
     data: str | None = None,
 ) -> str:
     """Renders the report.
@@ -53,7 +48,6 @@ def make_page(
         title: heading; None for a default.
         images: number of test images in the gallery.
         attention: number of these images that are shown with attention maps.
-        latency: whether to measure the latency of exported files.
         data: folder of the data, instead of `data.folder`.
 
     Returns:
@@ -80,7 +74,7 @@ def make_page(
         cards = _gallery(group, len(range(number, images, len(groups))), data, notes)
         readable = [card for card in cards if card["jpeg"]]
         _add_maps(group, readable[:attention])
-        exported += _exported_files(group, readable[0]["path"] if readable else None, latency)
+        exported += _exported_files(group)
         gallery += cards
     names = ", ".join(run.label for run in runs)
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
@@ -95,7 +89,7 @@ def make_page(
         ],
         gallery=gallery,
         curves=curves(runs),
-        file_table=exported and [["run", "file", "MB", "format", *["ms per caption"] * latency], *exported],
+        file_table=exported and [["run", "file", "MB", "format"], *exported],
     )
 
 
@@ -204,8 +198,8 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
     return _embedded(plotting.as_png(figure), "png")
 
 
-def _exported_files(runs: Sequence[ReportRun], image: Path | None, latency: bool) -> list[list[str]]:
-    """Label, name, size, format and latency of the `.tflite` files in the folders of runs."""
+def _exported_files(runs: Sequence[ReportRun]) -> list[list[str]]:
+    """Label, name, size and format of the `.tflite` files in the folders of runs."""
     rows = []
     for run in runs:
         for path in sorted(run.folder.path.glob("*.tflite")):
@@ -215,43 +209,8 @@ def _exported_files(runs: Sequence[ReportRun], image: Path | None, latency: bool
                 kind = one_line(str(description.get("export_format", ""))) + ", int8" * bool(
                     description.get("int8")
                 )
-                row += [kind or _NOTHING, *([_number(measure(path, image), 1)] if latency else [])]
+                row.append(kind or _NOTHING)
             except InputError as error:
-                row += [f"cannot be used: {one_line(str(error))}", *[_NOTHING] * latency]
+                row.append(f"cannot be used: {one_line(str(error))}")
             rows.append(row)
     return rows
-
-
-def measure(path: Path, image: Path | None) -> float:
-    """Median latency of a caption in ms, on one thread.
-
-    Args:
-        path: a `.tflite` file.
-        image: captioned; None takes a grey image. Captioners of region features get random ones.
-
-    Raises:
-        InputError: a file cannot be used.
-    """
-    captioner = TFLiteCaptioner(path)
-    size = captioner.image_size
-    if size is not None:
-        pixels = np.full((size, size, 3), 128, "uint8") if image is None else read_image(image, size)
-        inputs = {"image": pixels}
-    else:
-        assert captioner.features_shape is not None  # a captioner takes images or features
-        random, (regions, width) = np.random.default_rng(0), captioner.features_shape
-        features = random.random((regions, width), "float32")
-        corners = np.sort(random.random((regions, 2, 2), "float32"), axis=1)
-        inputs = {
-            "features": features,
-            "boxes": corners.reshape(regions, 4),
-            "pooled": features.mean(axis=0),
-            "mask": np.ones(regions, bool),
-        }
-        inputs = {name: inputs[name] for name in {"features", *captioner.input_names}}
-    times = []
-    for _ in range(_WARM_UP + _TIMED):
-        start = time.perf_counter()
-        captioner.token_ids(**inputs)
-        times.append(1000 * (time.perf_counter() - start))
-    return statistics.median(times[_WARM_UP:])

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import os
-import stat
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,8 +18,8 @@ from tfsparsecap.captioning.inference.digests import ChangedFile, check_digests
 from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions, Inputs
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
 from tfsparsecap.captioning.metrics.sentence_faults import token_faults
-from tfsparsecap.core.files import DAMAGE
-from tfsparsecap.errors import InputError, first_line
+from tfsparsecap.core.files import DAMAGE, read_bytes
+from tfsparsecap.errors import InputError, check_number, first_line
 
 #: Name of the associated file with the tokens.
 VOCABULARY = "vocabulary.txt"
@@ -34,6 +33,8 @@ NO_CAPTION = -1e30
 _OUTPUTS = {"token_ids", "scores"}
 _OBJECTS = "objects"  # of captioners that predict objects
 _IDENTIFIER = b"TFL3"
+#: Bytes of a FlatBuffer at most.
+_LARGEST = 2 << 30
 # Limits far above any real file: they keep a compressed archive from filling the memory.
 _MAX_BYTES = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
 _ADVICE = f"give a run folder, an exported .tflite file, {' or '.join(NAMES)}"
@@ -97,19 +98,10 @@ def check_trust(path: str | os.PathLike, trust: bool, digest: bool | None = None
 
 def _content(path: Path) -> bytes:
     """The bytes of a .tflite file."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError(f"cannot read {path}: it is not a file; {_ADVICE}")
-        with path.open("rb") as file:
-            start = file.read(8)
-            if start[4:] != _IDENTIFIER:
-                raise InputError(f"{path} is not a .tflite file: give one that tfsparsecap-export wrote")
-            return start + file.read()
-    except (OSError, ValueError, MemoryError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error) or "it is larger than the memory"
-        raise InputError(f"cannot read {path}: {reason}; {_ADVICE}") from error
+    content = read_bytes(path, _ADVICE, _LARGEST)
+    if content[4:8] != _IDENTIFIER:
+        raise InputError(f"{path} is not a .tflite file: give one that tfsparsecap-export wrote")
+    return content
 
 
 def _read_parts(content: bytes, path: Path) -> tuple[dict, list[str], bool]:
@@ -168,8 +160,7 @@ class TFLiteCaptioner(CaptionGenerator):
     """
 
     def __init__(self, path: str | os.PathLike, threads: int = 1, *, trust: bool = False) -> None:
-        if threads < 1:
-            raise InputError(f"threads is {threads}: it must be at least 1")
+        threads = check_number("threads", threads, whole=True, at_least=1)
         self.path = Path(path)
         self.label = str(path)
         content = _content(self.path)

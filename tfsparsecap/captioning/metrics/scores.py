@@ -51,13 +51,9 @@ class _Input:
         captions = {image: [caption] for image, caption in self.captions.items()}
         return scorer.compute_score(self.references, captions, **options)
 
-    def score(self, scorer: Any, **options: Any) -> Any:
-        """The overall score."""
-        return self.scores(scorer, **options)[0]
-
 
 def _bleu(given: _Input) -> dict[str, float]:
-    scores = given.score(Bleu(4), verbose=0)
+    scores, _ = given.scores(Bleu(4), verbose=0)
     return {f"BLEU-{size}": float(value) for size, value in enumerate(scores, start=1)}
 
 
@@ -91,7 +87,7 @@ def _spice(given: _Input) -> dict[str, float]:
 _METRICS: dict[str, Callable[[_Input], dict[str, float]]] = {
     "BLEU": _bleu,
     "METEOR": lambda given: {"METEOR": meteor(given.references, given.captions, given.progress)},
-    "ROUGE-L": lambda given: {"ROUGE-L": float(given.score(Rouge()))},
+    "ROUGE-L": lambda given: {"ROUGE-L": float(given.scores(Rouge())[0])},
     "ROUGE-1": lambda given: {"ROUGE-1": rouge_1(given.references, given.captions)},
     "CIDEr": lambda given: {"CIDEr": float(np.mean(_ciders(given)))},
     "SPICE": _spice,
@@ -189,9 +185,7 @@ def check_metrics(metrics: Sequence[str]) -> None:
             raise unknown_name("metric", name, _METRICS)
 
 
-def exact_match(
-    references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str], tokenizer: str = "light"
-) -> float:
+def exact_match(references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str]) -> float:
     """Share of the captions, 0 to 1, that equal one of their image's references word by word.
 
     Case and punctuation are ignored. Arguments and errors are those of `compute_scores`.
@@ -200,7 +194,7 @@ def exact_match(
         >>> exact_match({1: ["A red ball."], 2: ["a cat"]}, {1: "a red ball", 2: "a dog"})
         0.5
     """
-    references, captions = _tokenize(references, captions, tokenizer)
+    references, captions = _tokenize(references, captions, "light")
     return sum(caption in references[image] for image, caption in captions.items()) / len(captions)
 
 

@@ -94,10 +94,6 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
             scores = scores + memory["attention_bias"]
         return ops.softmax(scores, axis=-1)
 
-    def attend(self, hidden: tf.Tensor, memory: Memory) -> tf.Tensor:
-        """Returns the mean of the features, weighted by `attention_weights`: [B, D]."""
-        return self.weighted_mean(self.attention_weights(hidden, memory), memory)
-
     def weighted_mean(self, weights: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Returns the mean of the features, weighted by [B, N]: [B, D]."""
         features = memory["features"] if "features" in memory else memory["keys"]

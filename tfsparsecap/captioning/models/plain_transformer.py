@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory
@@ -40,13 +39,10 @@ class Transformer(TransformerCaptioner):
         given, mask = self.regions(inputs, training)
         x, unseen = self.embedded_features(given, mask, training)
         if self.encoder is not None:
-            x = x + ops.cast(self._map_positions(x.shape[1]), x.dtype)
+            x = x + ops.cast(map_positions(x.shape[1], self.size)[None], x.dtype)
         for index in self.encoder_order:
             x = self.encoder_layers[index](x, unseen, training=training)
         return self.image_memory(x, unseen) | self.object_memory(given, mask, inputs, training)
-
-    def _map_positions(self, cells: int) -> tf.Tensor:
-        return tf.constant(map_positions(cells, self.size)[None])
 
     def constant_tables(self) -> dict[str, np.ndarray]:
         tables = super().constant_tables()

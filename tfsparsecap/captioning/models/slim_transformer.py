@@ -6,9 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfsparsecap.captioning.models.transformer import SharedAttention
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner, selected_layers
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import check_number
 
 #: Feed-forward layers keep a multiple of so many units.
 MULTIPLE = 8
@@ -58,11 +57,7 @@ def slim_transformer(
         >>> slim_transformer(whole, 0.6).settings
         {'encoder_heads': [5, 5, 5, 5], 'encoder_hidden_size': [80, 80, 80, 80]}
     """
-    if not 0 < encoder_width <= 1:
-        raise InputError(
-            f"{encoder_width} of the encoder's width cannot stay: give a share above 0 and up to 1, such as"
-            " 0.6"
-        )
+    check_number("encoder_width", encoder_width, above=0, at_most=1)
     settings: dict[str, Any] = {}
     kept = [_kept(layer, encoder_width) for layer in captioner.encoder_layers]
     if encoder_width < 1:
@@ -95,15 +90,12 @@ def _kept(layer: Any, width: float) -> tuple[np.ndarray, np.ndarray]:
     heads = np.zeros(attention.heads)
     for projection in attention.projections:
         axis = 0 if projection is attention.merge else 1
-        heads += _of_heads(np.square(_kernel(projection)), attention, axis)
+        norms = np.square(_kernel(projection)).sum(1 - axis)
+        heads += norms.reshape(attention.heads, attention.head_size).sum(1)
     units = np.square(_kernel(feed_forward.inner)).sum(0) + np.square(_kernel(feed_forward.outer)).sum(1)
     count = max(1, round(width * len(heads)))
     wide = len(units) if width == 1 else max(1, round(width * len(units) / MULTIPLE)) * MULTIPLE
     return _largest(heads, count), _largest(units, min(wide, len(units)))
-
-
-def _of_heads(squares: np.ndarray, attention: SharedAttention, axis: int) -> np.ndarray:
-    return squares.sum(1 - axis).reshape(attention.heads, attention.head_size).sum(1)
 
 
 def _largest(norms: np.ndarray, count: int) -> np.ndarray:

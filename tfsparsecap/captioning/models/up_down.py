@@ -9,7 +9,7 @@ from keras import ops
 from tfsparsecap.captioning.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory, State
 from tfsparsecap.captioning.models.regions import mean_region
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -88,8 +88,7 @@ class UpDown(AdditiveAttentionCaptioner):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocabulary_size, attention_size=attention_size, **kwargs)
-        if output_layers < 1:
-            raise InputError(f"output_layers is {output_layers}: UpDown needs at least 1")
+        check_number("output_layers", output_layers, whole=True, at_least=1)
         self.embedding_size, self.rnn_size = embedding_size, rnn_size
         self.output_layers, self.dropout_rate = output_layers, dropout
         self.build()
@@ -185,7 +184,8 @@ class UpDown(AdditiveAttentionCaptioner):
         gates = self.attention_lstm(ops.concatenate(inputs, axis=-1)) + memory["image"]
         attention_hidden, attention_carry = _lstm(gates, state["attention_carry"])
 
-        inputs = [self.attend(attention_hidden, memory), attention_hidden, state["language_hidden"]]
+        attended = self.weighted_mean(self.attention_weights(attention_hidden, memory), memory)
+        inputs = [attended, attention_hidden, state["language_hidden"]]
         gates = self.language_lstm_bias(self.language_lstm(ops.concatenate(inputs, axis=-1)))
         language_hidden, language_carry = _lstm(gates, state["language_carry"])
         return language_hidden, {

@@ -8,20 +8,19 @@ from tfsparsecap.captioning.rewards.references import LONGEST, Captions, Referen
 
 # What the COCO evaluation adds to numerators and denominators of BLEU to avoid dividing by 0.
 _TINY, _SMALL = 1e-15, 1e-9
+# Standard deviation of CIDEr-D's length penalty, in words.
+_SIGMA = 6.0
 
 
 def cider_d(
-    references: References,
-    captions: Captions | Sequence[str],
-    images: Sequence[int] | np.ndarray,
-    sigma: float = 6.0,
+    references: References, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray
 ) -> np.ndarray:
     """CIDEr-D: the similarity of a caption to the references of its image; rare n-grams count most.
 
     For n-grams of n words that occur `c` times in the caption and `r` times in a reference, with the weight
     `w = log(images) - log(max(1, images with a reference that contains it))`:
 
-        10 exp(-(l_c - l_r)² / (2 sigma²)) sum(w² min(c, r) r) / (sqrt(sum (w c)²) sqrt(sum (w r)²))
+        10 exp(-(l_c - l_r)² / (2 · 6²)) sum(w² min(c, r) r) / (sqrt(sum (w c)²) sqrt(sum (w r)²))
 
     averaged over n from 1 to 4 and over the references; `l_c` and `l_r` are lengths in words, and 0 / 0 is 0.
     A caption that equals its only reference scores 10 if it has n-grams of all four sizes that some other
@@ -31,7 +30,6 @@ def cider_d(
         references: what captions are compared with; they also give the document frequencies.
         captions: texts or hashed words.
         images: int [captions], index of the image of each.
-        sigma: standard deviation of the length penalty, in words.
 
     Returns:
         float64 [captions], from 0 to 10.
@@ -64,7 +62,7 @@ def cider_d(
         scale = norms[pairs.pair_captions] * reference_norms[pairs.pair_references]
         similarity += np.divide(products, scale, out=np.zeros(len(scale)), where=scale > 0)
     difference = lengths[pairs.pair_captions] - reference_lengths[pairs.pair_references]
-    similarity *= np.exp(-(difference**2) / (2 * sigma**2))
+    similarity *= np.exp(-(difference**2) / (2 * _SIGMA**2))
     sums = np.bincount(pairs.pair_captions, similarity, minlength=len(lengths))
     return 10 / LONGEST * sums / pairs.pairs_per_caption
 

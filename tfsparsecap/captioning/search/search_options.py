@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfsparsecap.core.text import folded
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import check_number
 
 #: Memory of the search grows with the beam.
 LARGEST_BEAM = 1000
@@ -47,8 +47,6 @@ class SearchOptions:
     length_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.no_repeat_ngram < 0:
-            raise InputError(f"no_repeat_ngram is {self.no_repeat_ngram}: give a length, or 0 for none")
-        if not 0 <= self.length_penalty <= 10:
-            raise InputError(f"length_penalty is {self.length_penalty}: give an exponent from 0 to 10")
+        check_number("no_repeat_ngram", self.no_repeat_ngram, whole=True, at_least=0)
+        check_number("length_penalty", self.length_penalty, at_least=0, at_most=10)
         object.__setattr__(self, "function_words", tuple(map(folded, self.function_words)))

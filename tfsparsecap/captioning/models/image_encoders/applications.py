@@ -1,6 +1,7 @@
 """Networks of `keras.applications` as encoders."""
 
 import inspect
+import sys
 from typing import Any
 
 import keras
@@ -55,7 +56,8 @@ class ApplicationsEncoder(Encoder):
         self.network = network
         published = "imagenet" if weights == "imagenet" else None
         model = _create(network, image_size, published, self.dtype_policy)
-        self._preprocess_input = _preprocess_input(functions[network])
+        # In the module of the network.
+        self._preprocess_input = sys.modules[functions[network].__module__].preprocess_input
         self.usual_layer = model.layers[-1].name
         if weights is not None and published is None:
             load_weights(model, weights, network)
@@ -64,7 +66,7 @@ class ApplicationsEncoder(Encoder):
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
         return self._preprocess_input(image)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "network": self.network}
 
 
@@ -117,7 +119,7 @@ class MobileNetV1Encoder(Encoder):
         self.width = width
         self.cut(_create("MobileNet", image_size, weights, self.dtype_policy, alpha=width))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "width": self.width}
 
 
@@ -147,9 +149,3 @@ def _create(
         ) from error
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def _preprocess_input(function: Any) -> Any:
-    """The function of Keras that prepares images for a network, which is in the module of the network."""
-    module: Any = inspect.getmodule(function)
-    return module.preprocess_input

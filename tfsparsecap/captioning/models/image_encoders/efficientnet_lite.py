@@ -154,7 +154,7 @@ class EfficientNetLiteEncoder(Encoder):
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
         return (image - 127.0) / 128.0
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "variant": self.variant}
 
 
@@ -181,7 +181,8 @@ def _package_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """timm's weights under the names of the layers: its blocks are numbered within their stages."""
     block = re.compile(r"(blocks\.\d+\.\d+)\.(\w+)\.(\w+)")
     found = {match[1] for match in map(block.match, arrays) if match}
-    order = {name: number for number, name in enumerate(sorted(found, key=_numbers))}
+    blocks = sorted(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    order = {name: number for number, name in enumerate(blocks)}
     named = {}
     for name, values in arrays.items():
         if match := block.fullmatch(name):
@@ -193,10 +194,6 @@ def _package_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if not name.startswith("classifier."):
             named[name] = values
     return named
-
-
-def _numbers(name: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", name)]
 
 
 def _rounded(channels: float) -> int:

@@ -29,13 +29,7 @@ _POOLS = {"Mixed_4b": ("MaxPool_4a_3x3", 3), "Mixed_5b": ("MaxPool_5a_2x2", 2)}
 _NORM = "_BatchNorm"
 
 
-def inception_v1(
-    image_size: int = 224,
-    weights: str | None = None,
-    *,
-    batch_norm_momentum: float = 0.9997,
-    dtype: str | keras.DTypePolicy | None = None,
-) -> keras.Model:
+def inception_v1(image_size: int = 224, *, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
     """Inception-V1 without its classifier, as a functional model of stock Keras layers.
 
     Each of its 57 convolutions has no bias and is followed by batch normalisation without scale and by ReLU.
@@ -46,15 +40,10 @@ def inception_v1(
 
     Args:
         image_size: height and width S of the images in pixels.
-        weights: path of a TF-Slim checkpoint, see `load_slim_checkpoint`; None for random weights.
-        batch_norm_momentum: of the moving averages; the default is TF-Slim's.
         dtype: Keras dtype policy of all layers; None takes the global one.
 
     Returns:
         A model from float [B, S, S, 3], RGB from -1 to 1, to [B, S / 32, S / 32, 1024], rounded up.
-
-    Raises:
-        InputError: the checkpoint cannot be read, or is from another network.
 
     Reference:
         Szegedy et al., "Going Deeper with Convolutions", https://arxiv.org/abs/1409.4842; batch
@@ -77,9 +66,7 @@ def inception_v1(
             dtype=dtype,
             name=name,
         )(x)
-        x = keras.layers.BatchNormalization(
-            momentum=batch_norm_momentum, epsilon=1e-3, scale=False, dtype=dtype, name=name + _NORM
-        )(x)
+        x = keras.layers.BatchNormalization(epsilon=1e-3, scale=False, dtype=dtype, name=name + _NORM)(x)
         return keras.layers.ReLU(dtype=dtype, name=f"{name}_Relu")(x)
 
     def pool(x: tf.Tensor, size: int, strides: int, name: str) -> tf.Tensor:
@@ -110,10 +97,7 @@ def inception_v1(
             pool_name, size = _POOLS[name]
             x = pool(x, size, 2, pool_name)
         x = block(x, name)
-    network = keras.Model(image, x, name="inception_v1")
-    if weights is not None:
-        load_slim_checkpoint(network, weights)
-    return network
+    return keras.Model(image, x, name="inception_v1")
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -157,7 +141,10 @@ class InceptionV1Encoder(Encoder):
                 'weights is "imagenet", which Keras does not have for Inception-V1: give the path of'
                 " TF-Slim's inception_v1.ckpt, or null for random weights"
             )
-        self.cut(inception_v1(image_size, weights, dtype=self.dtype_policy))
+        network = inception_v1(image_size, dtype=self.dtype_policy)
+        if weights is not None:
+            load_slim_checkpoint(network, weights)
+        self.cut(network)
 
 
 def published_name(name: str) -> str:
