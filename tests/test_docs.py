@@ -1,12 +1,15 @@
-"""The guides: their Python runs, and every name, option, file, make target and link in them exists.
+"""Guides: their Python runs, and all names, options, files, make targets and links in them exist; docstrings.
 
 All ```python blocks of a guide run in order, in one namespace and one temporary folder. Names that the reader
 brings along are in `readers_names`, and files and folders that a block names are put there as far as
 `readers_files` knows them. A block after `<!-- not executed: reason -->` is not run.
 """
 
+import doctest
 import importlib
+import inspect
 import io
+import pkgutil
 import re
 import shutil
 import sys
@@ -14,9 +17,14 @@ from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import tfsparsecap_export
 from PIL import Image, ImageDraw, ImageFont
+
+import tfsparsecap
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GUIDES = sorted(
@@ -202,8 +210,6 @@ def test_options_alone_belong_to_a_command(name):
 
 @every_guide
 def test_names_files_and_make_targets_exist_and_blocks_are_executed_or_give_a_reason(name):
-    import tfsparsecap
-
     for dotted in re.findall(r"\bsc((?:\.\w+)+)", TEXTS[name]):
         found = tfsparsecap
         for part in dotted[1:].split("."):
@@ -226,3 +232,30 @@ def test_every_public_name_has_an_entry_in_the_api_pages(package):
     for name in set(module.__all__) - {"__version__"}:
         inside = [entry for entry in entries if f".{name}." in entry]
         assert inside or any(entry.endswith(f".{name}") for entry in entries), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package, least", [(tfsparsecap, 300), (tfsparsecap_export, 40)])
+def test_examples_in_docstrings_run(package, least, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {"keras": keras, "np": np, "tf": tf, "Path": Path, "sc": tfsparsecap}
+    count = 0
+    for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if name.endswith("__main__"):
+            continue
+        module = importlib.import_module(name)
+        keras.utils.set_random_seed(0)
+        failed, examples = doctest.testmod(module, globs=names | vars(module))
+        assert not failed, f"{name}\n{capsys.readouterr().out}"
+        count += examples
+    assert count >= least
+
+
+@pytest.mark.parametrize("package", ["tfsparsecap", "tfsparsecap.layers", "tfsparsecap_export"])
+def test_every_public_name_has_an_example(package):
+    module = importlib.import_module(package)
+    values = {name: getattr(module, name) for name in module.__all__}
+    kinds = {
+        name: value for name, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)
+    }
+    assert not [name for name, value in kinds.items() if ">>>" not in (inspect.getdoc(value) or "")]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, overload
 
 # Characters of a message at most, and how many of them stand before what is left out of a longer one.
 _LONGEST, _FIRST = 600, 400
@@ -99,6 +99,32 @@ def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError
     similar = difflib.get_close_matches(str(given).lower(), names, n=1)
     hint = f"did you mean {names[similar[0]]}?" if similar else f"choose one of {', '.join(names.values())}"
     return InputError(f"there is no {what} {given!r}: {hint}")
+
+
+@overload
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    whole: Literal[True],
+    at_least: float | None = ...,
+    above: float | None = ...,
+    at_most: float | None = ...,
+    below: float | None = ...,
+) -> int: ...
+
+
+@overload
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    whole: Literal[False] = ...,
+    at_least: float | None = ...,
+    above: float | None = ...,
+    at_most: float | None = ...,
+    below: float | None = ...,
+) -> float: ...
 
 
 def check_number(

@@ -180,7 +180,7 @@ class Gate(keras.layers.Layer):
     @property
     def trainable(self) -> bool:
         """Whether the gates are trained; follows the enclosing layer unless they are `independent`."""
-        return keras.layers.Layer.trainable.fget(self)
+        return bool(keras.layers.Layer.trainable.fget(self))
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
@@ -209,7 +209,7 @@ class Gate(keras.layers.Layer):
         through = self.closed_weights_learn
 
         @tf.custom_gradient
-        def product(weight: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def product(weight: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
             def backward(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 of_mask = self.block_sum(gradient * weight)
                 return (gradient if through else gradient * self.expand(mask)), of_mask
@@ -305,7 +305,7 @@ class Gate(keras.layers.Layer):
     def compute_output_shape(self, weight_shape: tuple[int, ...]) -> tuple[int, ...]:
         return weight_shape
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "block_shape": list(self.block_shape),

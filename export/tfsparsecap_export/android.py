@@ -35,7 +35,8 @@ def check_bundle(path: str | os.PathLike, *, trust: bool = False) -> list[str]:
             vocabulary or, unless it is trusted, no digest, or does not run.
 
     Examples:
-        >>> check_bundle("runs/scenes/model.tflite")
+        >>> from tfsparsecap.captioning.captioners import captioner_path
+        >>> check_bundle(captioner_path("small"))
         []
     """
     from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner

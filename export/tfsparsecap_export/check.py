@@ -9,7 +9,8 @@ import keras
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
-from tfsparsecap_export.exporter import CaptionOptions, export_model
+from tfsparsecap_export.caption_files.export_captioner import CaptionOptions
+from tfsparsecap_export.exporter import export_model
 from tfsparsecap_export.verify.outputs import Verification
 
 

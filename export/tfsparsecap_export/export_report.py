@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -57,6 +57,13 @@ class ExportReport:
         notes: sentences about deviations from the requested format.
         quality: loss of CIDEr due to int8, or None if it was not measured.
         confidence: calibration of the confidence, or None if the file has none.
+
+    Examples:
+        >>> from tfsparsecap_export import export_model
+        >>> model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256)])
+        >>> report = export_model(model, "model.tflite", format="dense")
+        >>> report.path.stat().st_size == report.bytes, report.format
+        (True, 'dense')
     """
 
     path: Path
@@ -78,7 +85,7 @@ class ExportReport:
         weights = sum(layer.weights for layer in counted)
         return 1 - sum(layer.nonzeros for layer in counted) / weights if weights else 0.0
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         quality = self.quality and self.quality.as_dict()
         plain = {**dataclasses.asdict(self), "quality": quality}

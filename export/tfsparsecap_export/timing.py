@@ -90,10 +90,11 @@ def measure(
             files have different inputs, or a number is below 1.
 
     Examples:
-        >>> paths = [Path("dense.tflite"), Path("sparse.tflite")]
-        >>> dense, sparse = measure(paths, samples(paths), runs=10)
-        >>> sparse.speedup
-        4.2
+        >>> from tfsparsecap.captioning.captioners import captioner_path
+        >>> path = captioner_path("small")
+        >>> reference, other = measure([path, path], samples([path]), runs=3)
+        >>> reference.speedup
+        1.0
     """
     for name, value in (("threads", threads), ("runs", runs)):
         if value < 1:

@@ -138,7 +138,8 @@ class GatedLayer(_MixedLayer):
 
     @classmethod
     def gated_descriptor(cls, name: str) -> GatedWeight:
-        return next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+        descriptor: GatedWeight = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+        return descriptor
 
     def stored_weight(self, name: str) -> keras.Variable:
         """The raw weight behind the gate, before any mask."""
@@ -161,7 +162,7 @@ class GatedLayer(_MixedLayer):
         finally:
             del self.__dict__["_reads_stored_weights"]
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "block_shape": list(self.block_shape)}
         fixed = all(gate.fixed for gate in self.gate_of.values()) if self.gate_of else self.fixed_gates
         return {**config, "fixed_gates": True} if fixed else config
@@ -171,7 +172,8 @@ def register(cls: type[keras.Layer]) -> type[keras.Layer]:
     """Class decorator: registers a gated layer with Keras, and as the gated form of its stock layer."""
     stock = next(base for base in cls.__mro__ if not issubclass(base, GatedLayer))
     GATED_FORMS[stock] = cls
-    return keras.saving.register_keras_serializable("tfsparsecap")(cls)
+    keras.saving.register_keras_serializable("tfsparsecap")(cls)
+    return cls
 
 
 #: Stock layer class -> gated layer class.

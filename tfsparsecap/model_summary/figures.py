@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 ALL, PRUNABLE, ENCODER, DECODER = "all weights", "prunable weights", "encoder", "decoder"
 
@@ -39,7 +40,7 @@ class Figures:
     def sparsity(self) -> float:
         return 1.0 - self.nonzeros / self.weights if self.weights else 0.0
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "sparsity": self.sparsity}
 
 
@@ -52,7 +53,7 @@ class WeightRow:
     prunable: bool
     figures: Figures
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         about = {"name": self.name, "shape": list(self.shape), "prunable": self.prunable}
         return {**about, **self.figures.as_dict()}
 
@@ -81,7 +82,7 @@ class LayerRow:
     def figures(self) -> Figures:
         return Figures.sum((weight.figures for weight in self.weights), self.own_flops)
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         part = {} if self.part is None else {"part": self.part}
         about = {"name": self.name, "kind": self.kind, **part, "counted": self.counted}
         return {**about, **self.figures.as_dict(), "tensors": [weight.as_dict() for weight in self.weights]}
@@ -98,6 +99,13 @@ class Summary:
             `decoder`, each also as `encoder, prunable`.
         about: what the FLOPs are counted for, such as one example.
         notes: assumptions, and operations that could not be counted.
+
+    Examples:
+        >>> import tfsparsecap as sc
+        >>> model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(10)])
+        >>> costs = sc.summary(model, print_fn=lambda text: None)
+        >>> costs.totals["all weights"].weights, costs.notes
+        (7850, ())
     """
 
     name: str
@@ -106,7 +114,7 @@ class Summary:
     about: str
     notes: tuple[str, ...]
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         """Returns everything, ready for JSON."""
         return {
             "name": self.name,

@@ -14,7 +14,7 @@ from tfsparsecap.core import keras_internals
 Uses = dict[str, int]
 PRODUCT = ""
 #: `formula(layer, arguments by name, output) -> Uses`. Raises ValueError if a shape is not known.
-Formula = Callable[[keras.Layer, dict, object], Uses]
+Formula = Callable[[keras.Layer, dict[str, Any], object], Uses]
 
 
 def size_of(lengths: Iterable[int]) -> int:
@@ -82,43 +82,43 @@ def cells_of(cell: keras.Layer) -> list[keras.Layer]:
     return [one for part in cell.cells for one in cells_of(part)] if hasattr(cell, "cells") else [cell]
 
 
-def _first(arguments: dict) -> Any:
+def _first(arguments: dict[str, Any]) -> Any:
     return next(iter(arguments.values()))
 
 
-def _positions(layer: Any, arguments: dict, output: Any) -> Uses:
+def _positions(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     """Dense and recurrent layers use their matrices for every vector of the input."""
     return dict.fromkeys(("kernel", "recurrent_kernel"), size_of(_first(arguments).shape[:-1]))
 
 
-def _einsum_dense(layer: Any, arguments: dict, output: Any) -> Uses:
+def _einsum_dense(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     # The number of output elements that use the same element of the kernel.
     operands, outputs = layer.equation.replace(" ", "").split("->")
     kernel = zip(operands.split(",")[1], layer.kernel.shape, strict=True)
     return {"kernel": size_of(output.shape) // size_of(n for letter, n in kernel if letter in outputs)}
 
 
-def _convolution(layer: Any, arguments: dict, output: Any) -> Uses:
+def _convolution(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     positions = size_of(output.shape) // layer.filters
     return dict.fromkeys(("kernel", "depthwise_kernel", "pointwise_kernel"), positions)
 
 
-def _depthwise_convolution(layer: Any, arguments: dict, output: Any) -> Uses:
+def _depthwise_convolution(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     return {"kernel": size_of(output.shape) // size_of(layer.kernel.shape[-2:])}
 
 
-def _transposed_convolution(layer: Any, arguments: dict, output: Any) -> Uses:
+def _transposed_convolution(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     return {"kernel": size_of(_first(arguments).shape) // layer.kernel.shape[-1]}
 
 
-def _embedding(layer: Any, arguments: dict, output: Any) -> Uses:
+def _embedding(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     if not arguments.get("reverse"):
         return {}
     name = "embeddings" if layer.tie_weights else "reverse_embeddings"
     return {name: size_of(_first(arguments).shape[:-1])}
 
 
-def _multi_head_attention(layer: Any, arguments: dict, output: Any) -> Uses:
+def _multi_head_attention(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     query, value = arguments["query"].shape, arguments["value"].shape
     if isinstance(layer, layers.GroupQueryAttention):
         heads, features, axes = layer.num_query_heads, 2 * layer.head_dim, (1,)
@@ -127,13 +127,13 @@ def _multi_head_attention(layer: Any, arguments: dict, output: Any) -> Uses:
     return {PRODUCT: size_of(query[:-1]) * heads * size_of(value[axis] for axis in axes) * features}
 
 
-def _dot_attention(layer: Any, arguments: dict, output: Any) -> Uses:
+def _dot_attention(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     query, value = (tensor.shape for tensor in _first(arguments)[:2])
     features = value[-1] if isinstance(layer, layers.AdditiveAttention) else query[-1] + value[-1]
     return {PRODUCT: size_of(query[:-1]) * value[-2] * features}
 
 
-def _dot(layer: Any, arguments: dict, output: Any) -> Uses:
+def _dot(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     axis = layer.axes if isinstance(layer.axes, int) else layer.axes[0]
     return {PRODUCT: size_of(output.shape) * _first(arguments)[0].shape[axis]}
 

@@ -30,7 +30,7 @@ class Calls:
         uncounted: ids of called layers that may contain products that no formula counts.
     """
 
-    uses: Counter = field(default_factory=Counter)
+    uses: Counter[tuple[int, str]] = field(default_factory=Counter)
     uncounted: set[int] = field(default_factory=set)
 
 
@@ -88,7 +88,7 @@ def parts_of(
     called = model_call(model, input_shapes, batch, option="input_shapes")
     given = ", ".join(str(tuple(spec.shape)) for spec in called.inputs.values())
 
-    def call(args: tuple, kwargs: dict) -> tf.Tensor:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tf.Tensor:
         return model(*args, **kwargs, training=False)
 
     calls, _ = record(layers, model.name, given, call, *called.structured(called.inputs))
@@ -100,7 +100,9 @@ def parts_of(
     return Forward((("example", calls, 1),), "one example", tuple(notes))
 
 
-def record(layers: Sequence[keras.Layer], name: str, given: str, function: Callable, *specs: Any) -> tuple:
+def record(
+    layers: Sequence[keras.Layer], name: str, given: str, function: Callable[..., Any], *specs: Any
+) -> tuple[Any, ...]:
     """Traces a function and records the calls of layers.
 
     Args:
@@ -135,7 +137,7 @@ def _recorded(layers: Sequence[keras.Layer], calls: Calls) -> Iterator[None]:
     """Inside the context, adds the calls of all layers to `calls`."""
     in_loop: list[keras.Layer] = []
 
-    def recorded(layer: keras.Layer, method: Callable) -> Callable:
+    def recorded(layer: keras.Layer, method: Callable[..., Any]) -> Callable[..., Any]:
         # `quantized_call` takes any arguments.
         arguments_of = layer.call if method.__name__ == "quantized_call" else method
         signature, formula = inspect.signature(arguments_of), formula_of(layer)

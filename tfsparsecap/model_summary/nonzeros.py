@@ -43,7 +43,7 @@ class Weight:
     def values(self) -> np.ndarray:
         """The weight as the layer uses it in inference, float32."""
         raw = tf.cast(tf.convert_to_tensor(self.variable.value), tf.float32)
-        return (raw if self.gate is None else self.gate.call(raw, training=False)).numpy()
+        return np.asarray(raw if self.gate is None else self.gate.call(raw, training=False))
 
     def nonzeros(self) -> int:
         return int(np.count_nonzero(self.values()))

@@ -65,10 +65,6 @@ def published_captioner(config: Mapping) -> Captioner:
 
     Raises:
         InputError: the captioner is not supported, or a size is missing or not a whole number.
-
-    Examples:
-        >>> captioner = published_captioner(json.loads(Path("config.json").read_text()))
-        >>> load_published(captioner, np.load("weights.npz"))
     """
     kind = str(config.get("caption_model", "")).removesuffix("_prune")
     if kind == "relation_transformer":

@@ -278,11 +278,12 @@ def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
     return found
 
 
-def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager:
+def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
     """Returns the scope in which the model was created: gates must be on the same devices."""
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
-    return model.distribute_strategy.scope()
+    scope: contextlib.AbstractContextManager[Any] = model.distribute_strategy.scope()
+    return scope
 
 
 def _listed(ungated_layers: dict[str, str]) -> str:

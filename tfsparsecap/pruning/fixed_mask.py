@@ -146,11 +146,11 @@ class FrozenMask(FixedMask):
         """The sparsity of the mask; before `attach` the requested one."""
         return float(self.current_sparsity()) if self.gates else self.requested
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "sparsity": self.requested}
 
     @classmethod
-    def from_config(cls, config: dict) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         method = super().from_config(config)
         method.restored = True
         return method

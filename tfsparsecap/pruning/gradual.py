@@ -1,6 +1,6 @@
 """Gradual magnitude pruning: tensorflow-model-optimization's schedules and mask update, on Keras 3."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -89,7 +89,7 @@ class Gradual(FixedMask):
         self._update = implementation.Pruning(
             lambda: tf.convert_to_tensor(self.steps_done), self._variables, schedule, (1, 1), "AVG"
         )
-        self._due = lambda step: schedule(step)[0]
+        self._due: Callable[[tf.Tensor], tf.Tensor] = lambda step: schedule(step)[0]
 
     def most_closed(self) -> int:
         return closed_in_layers(self.gates, self.sparsity)

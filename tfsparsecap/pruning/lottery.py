@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -220,13 +220,13 @@ class LotteryTicket(FixedMask):
             starts = map(tf.convert_to_tensor, self._start)
             self._optimizer.reset(list(zip(self._trained, starts, strict=True)))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["initial_weights"]
         return config
 
     @classmethod
-    def from_config(cls, config: dict) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         method = super().from_config(config)
         # Weights and gates come from the file.
         method.drawn = method.rounds == 0

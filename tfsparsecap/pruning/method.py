@@ -225,7 +225,9 @@ class PruningMethod:
         """Number of weights behind the gates that the method may change: the target is a share of them."""
         return sum(gate.size for gate in self.moving_gates)
 
-    def add_state(self, name: str, shape: tuple, dtype: str = "float32", value: Any = 0) -> keras.Variable:
+    def add_state(
+        self, name: str, shape: tuple[Any, ...], dtype: str = "float32", value: Any = 0
+    ) -> keras.Variable:
         """Creates a variable that is saved and restored with the optimizer's variables."""
         name = self.state_prefix + name
         # Keras's state trees need unique paths.
@@ -376,7 +378,7 @@ class PruningMethod:
         """Values for the progress bar: name -> float32 scalar."""
         return {"sparsity": self.current_sparsity()}
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         config = {
             name: getattr(self, name)
             for name, parameter in inspect.signature(type(self)).parameters.items()
@@ -388,7 +390,7 @@ class PruningMethod:
         return config
 
     @classmethod
-    def from_config(cls, config: dict) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         if "schedule" in config:
             config = {**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
         return cls(**config)

@@ -46,7 +46,9 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.build(weights)
         super().build(variables)
 
-    def _split(self, values: Sequence, variables: Sequence[keras.Variable]) -> tuple[list, list]:
+    def _split(
+        self, values: Sequence[Any], variables: Sequence[keras.Variable]
+    ) -> tuple[list[Any], list[Any]]:
         """Returns values of the weights, and of the gates in the method's order (None if missing)."""
         order = {id(gate.logits): index for index, gate in enumerate(self.method.gates)}
         weights, gates = [], [None] * len(order)
@@ -152,7 +154,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(self._split(var_list, var_list)[0])
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
             "name": self.name,
@@ -160,7 +162,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(
-        cls, config: dict, custom_objects: dict[str, Any] | None = None
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> keras.optimizers.Optimizer:
         """Returns the inner optimizer; the pruned model wraps it again."""
         return keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects=custom_objects)

@@ -82,7 +82,7 @@ class PrunedModel(_MixedModel):
             with self.distribute_strategy.scope():
                 optimizer.build(self.trainable_variables)
 
-    def compile_from_config(self, config: dict) -> None:
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         if type(self).stock_class.compile_from_config is not keras.Model.compile_from_config:
             super().compile_from_config(config)
             self._build_optimizer()
@@ -118,7 +118,7 @@ class PrunedModel(_MixedModel):
         shown = self.pruning.logs()
         return keras_internals.flat_metrics(self, {name: v for name, v in logs.items() if name not in shown})
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         """Returns the stock model's configuration, the method, and which layers have gates."""
         stock = type(self).stock_class
         order = {id(layer): index for index, layer in enumerate(_layers_except_gates(self))}
@@ -135,7 +135,7 @@ class PrunedModel(_MixedModel):
             "ungated_layers": self.pruning.ungated_layers,
         }
 
-    def _stock_config(self) -> dict:
+    def _stock_config(self) -> dict[str, Any]:
         # Keras records the arguments of classes without `get_config`, unless a subclass has one.
         pruned = type(self)
         self.__class__ = pruned.stock_class
@@ -145,7 +145,7 @@ class PrunedModel(_MixedModel):
             self.__class__ = pruned
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> keras.Model:
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> keras.Model:
         name = config["stock_class"]
         stock = {
             "module": config["module"],
@@ -186,7 +186,7 @@ def _restore_normalized_kernels(model: keras.Model) -> None:
                 layer.kernel = layer.layer.stored_weight(name)
 
 
-def _remember_call(model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> None:
+def _remember_call(model: keras.Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keeps what a subclassed model is called with as `called_with`, for `core.model_call`.
 
     These are positional and keyword arguments with a `tf.TensorSpec` for each tensor, with None for axes that

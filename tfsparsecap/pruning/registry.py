@@ -19,7 +19,8 @@ def register(name: str) -> Callable[[type[PruningMethod]], type[PruningMethod]]:
 
     def decorate(cls: type[PruningMethod]) -> type[PruningMethod]:
         METHODS[name] = cls
-        return keras.saving.register_keras_serializable("tfsparsecap")(cls)
+        keras.saving.register_keras_serializable("tfsparsecap")(cls)
+        return cls
 
     return decorate
 

@@ -198,7 +198,7 @@ class Relevance(ValidationDriven, FixedMask):
     @property
     def finished(self) -> bool:
         """Whether fine-tuning is over, or the bound was never met."""
-        return _value(self._phase) == _FINISHED
+        return bool(_value(self._phase) == _FINISHED)
 
     def on_validation_end(self, logs: Mapping[str, float]) -> bool:
         self.changed_weights = False
@@ -269,7 +269,7 @@ class Relevance(ValidationDriven, FixedMask):
         return min(closed + more, cap) if cap - closed >= block else 0
 
     def _was_met(self) -> bool:
-        return _value(self._best_sparsity) >= 0.0
+        return bool(_value(self._best_sparsity) >= 0.0)
 
     def _record_best(self, score: float) -> None:
         for best, weight in zip(self._best_values, self._all_weights, strict=True):

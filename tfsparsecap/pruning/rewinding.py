@@ -36,11 +36,11 @@ class ContinuedSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         return self.schedule(keras.ops.cast(step, "int64") + tf.convert_to_tensor(self.steps_before))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {"schedule": keras.saving.serialize_keras_object(self.schedule)}
 
     @classmethod
-    def from_config(cls, config: dict) -> Any:
+    def from_config(cls, config: dict[str, Any]) -> Any:
         """Returns the wrapped schedule."""
         return keras.saving.deserialize_keras_object(config["schedule"])
 
@@ -106,7 +106,7 @@ def _is_scalar(variable: keras.Variable) -> bool:
 
 
 def _counts(variable: keras.Variable) -> bool:
-    return variable.name == "iteration"
+    return bool(variable.name == "iteration")
 
 
 def _initial_values(optimizer: keras.optimizers.Optimizer) -> tuple[dict[str, float | None], list[float]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -97,11 +98,11 @@ class Schedule:
             first = last = total_steps - 1
         return Updates(first, last, frequency, self.power, self.constant)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config: dict) -> "Schedule":
+    def from_config(cls, config: dict[str, Any]) -> "Schedule":
         return cls(**config)
 
 

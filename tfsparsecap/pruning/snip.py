@@ -76,8 +76,8 @@ class SNIP(PruningMethod):
         return tf.cast(tf.convert_to_tensor(optimizer.iterations), tf.int64) + skipped
 
     @property
-    def complete_after(self) -> int | None:
-        return self.batches
+    def complete_after(self) -> int:
+        return int(self.batches)
 
     def finalize(self) -> str | None:
         steps = int(tf.convert_to_tensor(self.steps_done))

@@ -139,7 +139,7 @@ def choose(
     def cost(number: int) -> float:
         if measure is not None:
             return measure(removed(number))
-        return getattr(costs(analysis.alive(removed(number))), budget)
+        return float(getattr(costs(analysis.alive(removed(number))), budget))
 
     reference = max(whole.cost if whole else cost(0), 1e-30)
 

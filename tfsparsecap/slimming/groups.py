@@ -187,4 +187,4 @@ class Analysis:
         """Returns whether each label stays if the classes `removed` go, bool [labels]."""
         gone = np.zeros(self.labels.size, bool)
         gone[removed] = True
-        return ~gone[self.classes]
+        return np.asarray(~gone[self.classes])

@@ -109,11 +109,12 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any) -> np.ndarray:
         ) from error
 
 
-def _compiled(analysis: Analysis, function: Callable) -> Callable:
+def _compiled(analysis: Analysis, function: Callable[..., Any]) -> Callable[..., Any]:
     """A graph of the function if the model is recurrent: without, each step of a sequence is slow."""
     recurrent = (keras.layers.RNN, keras.layers.Bidirectional, keras.layers.TimeDistributed)
     if any(isinstance(one, recurrent) for one in analysis.graph.operations()):
-        return tf.function(function, reduce_retracing=True)
+        compiled: Callable[..., Any] = tf.function(function, reduce_retracing=True)
+        return compiled
     return function
 
 
@@ -137,7 +138,8 @@ def _squared_changes(analysis: Analysis, model: keras.Model, batches: list[Any])
             tape.watch(sources)  # frozen ones, too
             pairs = zip(outputs(batch), weights, strict=True)
             result = tf.add_n([tf.reduce_sum(output * weight) for output, weight in pairs])
-        return tape.gradient(result, sources)
+        found: list[tf.Tensor | None] = tape.gradient(result, sources)
+        return found
 
     plain, gradients = _compiled(analysis, outputs), _compiled(analysis, gradients)
     shapes, squares = [], []

@@ -8,7 +8,8 @@ from keras import layers
 
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import Rule, unknown
-from tfsparsecap.slimming.scope import Axes, Ref, Scope, refs
+from tfsparsecap.slimming.operation_graph import Ref
+from tfsparsecap.slimming.scope import Axes, Scope, refs
 
 
 def along_axis(scope: Scope) -> None:

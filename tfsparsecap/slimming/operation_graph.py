@@ -36,8 +36,8 @@ class Node:
     """
 
     operation: Any
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     outputs: tuple[int, ...]
 
     @property
@@ -154,7 +154,7 @@ def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
 
 
 def _add(
-    graph: Graph, functional: Any, known: dict[int, int], tensor: Callable[[Any], int], more: dict
+    graph: Graph, functional: Any, known: dict[int, int], tensor: Callable[[Any], int], more: dict[str, Any]
 ) -> bool:
     """Appends the calls of a model; returns whether it contains other models."""
     has_nested = False
@@ -189,7 +189,7 @@ def _given(name: str, model: keras.Model, inner: Any, arguments: Any) -> list[ke
     structure, _ = keras_internals.functional_structure(inner)
     if isinstance(given, dict) and not isinstance(structure, dict):
         given = [given[one.name] for one in keras.tree.flatten(structure)]
-    flat = keras.tree.flatten(given)
+    flat: list[keras.KerasTensor] = keras.tree.flatten(given)
     mask = arguments.args[2] if len(arguments.args) > 2 else arguments.kwargs.get("mask")
     own = [id(keras_internals.mask_of(one)) for one in flat]
     if any(one is not None and id(one) not in own for one in keras.tree.flatten(mask)):

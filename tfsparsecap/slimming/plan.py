@@ -231,8 +231,8 @@ def slim_plan(
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
-        >>> slim_plan(keras.Sequential(layers), 0.5)
-        <SlimPlan of sequential: 32 of 64 channels, 320 of 640 multiply-adds>
+        >>> slim_plan(keras.Sequential(layers, name="classifier"), 0.5)
+        <SlimPlan of classifier: 32 of 64 channels, 320 of 640 multiply-adds>
     """
     options = Options(budget, criterion, multiple, skip, keep, samples, latency)
     if ratio is None:

@@ -56,7 +56,9 @@ class Info:
     operation: Any
     slots: dict[int, tuple[Axis, ...]] = field(default_factory=dict)
     sizes: dict[str, Callable[[Count], Any]] = field(default_factory=dict)
-    arguments: Callable[[tuple, dict, Count], tuple[tuple, dict]] | None = None
+    arguments: (
+        Callable[[tuple[Any, ...], dict[str, Any], Count], tuple[tuple[Any, ...], dict[str, Any]]] | None
+    ) = None
     kernels: list[tuple[int, int]] = field(default_factory=list)
     scales: list[int] = field(default_factory=list)
     folds: list[tuple[Fold, np.ndarray]] = field(default_factory=list)

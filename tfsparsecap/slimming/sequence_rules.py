@@ -8,7 +8,8 @@ from keras import layers
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import LAYERS as SIMPLE_LAYERS
 from tfsparsecap.slimming.layer_rules import Rule, unknown
-from tfsparsecap.slimming.scope import Count, Ref, Scope, refs
+from tfsparsecap.slimming.operation_graph import Ref
+from tfsparsecap.slimming.scope import Count, Scope, refs
 
 #: Number of gates of a cell: their columns lie one after the other in each kernel.
 GATES = {layers.LSTM: 4, layers.GRU: 3, layers.SimpleRNN: 1}
@@ -38,7 +39,7 @@ def recurrent(scope: Scope) -> None:
         scope.emit([*([None] * (len(scope.shape(index)) - 1)), units], position)
 
 
-def resized_inner(config: dict, units: int) -> dict:
+def resized_inner(config: dict[str, Any], units: int) -> dict[str, Any]:
     """Returns the serialized layer of a wrapper with another number of units, not built yet."""
     config = {key: value for key, value in config.items() if key != "build_config"}
     return {**config, "config": {**config["config"], "units": units}}
@@ -60,7 +61,7 @@ def bidirectional(scope: Scope) -> None:
         scope.labels.mix(of_part)
 
     def resized(name: str) -> Any:
-        def new(count: Count) -> dict:
+        def new(count: Count) -> dict[str, Any]:
             return resized_inner(scope.operation.get_config()[name], count(units[0]))
 
         return new
@@ -125,7 +126,7 @@ def time_distributed(scope: Scope) -> None:
         scope.operation = outer
     units = scope.info.sizes.pop("units")
 
-    def resized(count: Count) -> dict:
+    def resized(count: Count) -> dict[str, Any]:
         return resized_inner(outer.get_config()["layer"], units(count))
 
     scope.info.sizes["layer"] = resized

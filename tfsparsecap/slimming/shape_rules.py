@@ -1,6 +1,7 @@
 """How pooling, reshaping and slicing move channels."""
 
 import math
+from typing import Any
 
 import numpy as np
 from keras import layers
@@ -119,7 +120,7 @@ def reshape(scope: Scope) -> None:
             given = [given] if isinstance(given, int) else list(given)
             of_given = result[len(result) - len(given) :]
 
-            def resized(count: Count, given: list = given, of_given: Axes = of_given) -> tuple:
+            def resized(count: Count, given: list[Any] = given, of_given: Axes = of_given) -> tuple[Any, ...]:
                 return tuple(
                     length if axis is None or length in (-1, None) else count(axis)
                     for length, axis in zip(given, of_given, strict=True)
@@ -213,7 +214,9 @@ def get_item(scope: Scope) -> None:
     scope.tie_calls(sliced)
     if cut:
 
-        def moved(args: tuple, kwargs: dict, count: Count) -> tuple[tuple, dict]:
+        def moved(
+            args: tuple[Any, ...], kwargs: dict[str, Any], count: Count
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             new = [
                 slice(count(cut[place][0][: cut[place][1]]), count(cut[place][0][: cut[place][2]]))
                 if place in cut

@@ -48,6 +48,11 @@ class CaptionOptions:
 
     Raises:
         InputError: `tolerance` is not between 0 and 1, or JSON has no values such as in `description`.
+
+    Examples:
+        >>> options = CaptionOptions(beam=4, description={"trained_on": "my photographs"})
+        >>> options.beam, options.max_length
+        (4, 20)
     """
 
     beam: int = 3

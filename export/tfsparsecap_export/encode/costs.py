@@ -108,7 +108,7 @@ class Costs:
 
         Examples:
             >>> round(TARGETS["arm64"].product("csr", rows=3, outputs=512, inputs=512, stored=13_000))
-            111585
+            111799
         """
         kernels: dict[str, Dense | Sparse] = {
             encodings.INT8: self.int8,

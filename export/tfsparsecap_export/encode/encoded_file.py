@@ -33,6 +33,13 @@ class LayerReport:
         bytes: size of values, indices and scales in the file, without values that another layer shares.
         expected_ms: expected milliseconds per caption; 0 if the encodings do not differ in time.
         reason: why this encoding was chosen.
+
+    Examples:
+        >>> from tfsparsecap_export import export_model
+        >>> model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256)])
+        >>> layer = export_model(model, "model.tflite").layers[0]
+        >>> layer.role, layer.shape, layer.weights
+        ('fully connected', (256, 64), 16384)
     """
 
     name: str

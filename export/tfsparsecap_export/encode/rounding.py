@@ -34,7 +34,7 @@ def round_weights(weights: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarr
 
     Examples:
         >>> values, scales = round_weights(np.array([[[1.27, 0.5, 0.0]]]), np.eye(3)[None])
-        >>> values.tolist(), float(scales[0, 0].round(3))
+        >>> values.tolist(), round(float(scales[0, 0]), 3)
         ([[[127, 50, 0]]], 0.01)
     """
     scales = _scales(weights)

@@ -82,10 +82,6 @@ def profile(path: Path, samples: list[Sample], *, threads: int = 1, runs: int = 
 
     Raises:
         InputError: the file cannot be read.
-
-    Examples:
-        >>> profile(Path("captioner.tflite"), samples).operations[0].name
-        'FULLY_CONNECTED'
     """
     contents = read_contents(path)
     constants = {buffer: constant for constant in contents.constants for buffer in constant.buffers}

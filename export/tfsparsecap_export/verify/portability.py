@@ -64,8 +64,10 @@ def warnings(contents: Contents) -> list[str]:
     """Sentences about what will fail or be wrong on a phone; empty if no problem is known.
 
     Examples:
-        >>> warnings(read_contents("dynamic_range.tflite"))
-        ['TFLite 2.16.1, the newest for Android on Maven Central, rejects this file: it supports …']
+        >>> from tfsparsecap.captioning.captioners import captioner_path
+        >>> from tfsparsecap_export.flatbuffer.contents import read_contents
+        >>> warnings(read_contents(captioner_path("small")))
+        []
     """
     found = [_of_operator(operator.name, operator.version) for operator in contents.operators]
     found += [

@@ -42,8 +42,9 @@ def probe(path: Path, threads: int = 1) -> Probe:
         InputError: the runtime cannot load or run the file, or crashes.
 
     Examples:
-        >>> probe(Path("captioner.tflite")).peak_bytes / 1e6
-        9.8
+        >>> from tfsparsecap.captioning.captioners import captioner_path
+        >>> probe(captioner_path("small")).peak_bytes > 4e6
+        True
     """
     command = [*_COMMAND, str(path), str(threads)]
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

@@ -219,5 +219,5 @@ def test_impossible_sizes_are_rejected(beam, length):
 
 
 def test_a_beam_that_would_need_all_memory_is_rejected():
-    with pytest.raises(InputError, match="beam is 1001: give at most 1000"):
+    with pytest.raises(InputError, match=r"beam is 1001.*at most 1000"):
         beam_search(make(15), features(1), 1001, 5)

@@ -20,7 +20,7 @@ __all__ = ["Caption", "CaptionGenerator", "Captions", "load"]
 
 
 def load(
-    path: str | os.PathLike = NAMES[0], *, trust: bool = False
+    path: str | os.PathLike[str] = NAMES[0], *, trust: bool = False
 ) -> Union["FinishedRun", "TFLiteCaptioner"]:
     """Loads a captioner, which then captions images with `generate`.
 

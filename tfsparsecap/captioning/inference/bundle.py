@@ -40,7 +40,7 @@ _MAX_BYTES = {DESCRIPTION: 4 << 20, VOCABULARY: 16 << 20}
 _ADVICE = f"give a run folder, an exported .tflite file, {' or '.join(NAMES)}"
 
 
-def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
+def read_bundle(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
     """The description and the vocabulary in a .tflite file that this package exported.
 
     Args:
@@ -63,7 +63,7 @@ def read_bundle(path: str | os.PathLike) -> tuple[dict, list[str]]:
     return description, tokens
 
 
-def has_digest(path: str | os.PathLike) -> bool:
+def has_digest(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a captioner whose graph has the digest in its description.
 
     Raises:
@@ -77,7 +77,7 @@ def has_digest(path: str | os.PathLike) -> bool:
         return False
 
 
-def check_trust(path: str | os.PathLike, trust: bool, digest: bool | None = None) -> None:
+def check_trust(path: str | os.PathLike[str], trust: bool, digest: bool | None = None) -> None:
     """Checks that a file may run in this process: its graph has the digest in its description, or is trusted.
 
     Args:
@@ -104,7 +104,7 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _read_parts(content: bytes, path: Path) -> tuple[dict, list[str], bool]:
+def _read_parts(content: bytes, path: Path) -> tuple[dict[str, Any], list[str], bool]:
     """Description and vocabulary of a file, and whether its graph has the digest in its description."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -159,7 +159,7 @@ class TFLiteCaptioner(CaptionGenerator):
         a red circle above a blue square
     """
 
-    def __init__(self, path: str | os.PathLike, threads: int = 1, *, trust: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], threads: int = 1, *, trust: bool = False) -> None:
         threads = check_number("threads", threads, whole=True, at_least=1)
         self.path = Path(path)
         self.label = str(path)

@@ -27,7 +27,7 @@ def _join_pieces(tokens: list[str]) -> str:
 JOINS: dict[str, Callable[[list[str]], str]] = {"words": " ".join, "pieces": _join_pieces}
 
 
-def check_description(description: dict, path: Path) -> None:
+def check_description(description: dict[str, Any], path: Path) -> None:
     """Checks the entries that captioning reads.
 
     Args:

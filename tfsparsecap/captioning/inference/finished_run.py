@@ -50,7 +50,7 @@ class FinishedRun(CaptionGenerator):
     captioner: Captioner
     tokenizer: Tokenizer
     config: Config
-    _searches: dict[tuple, Decoder | Sampler] = field(default_factory=dict, repr=False)
+    _searches: dict[tuple[Any, ...], Decoder | Sampler] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, path: str | Path) -> "FinishedRun":

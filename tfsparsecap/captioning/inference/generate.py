@@ -52,6 +52,10 @@ class Captions(list[Caption]):
         error: why the image cannot be captioned; None if it is.
         objects: the objects that are probably in the image, with their probabilities, likeliest first, see
             `objects.likely_objects`; empty if the captioner predicts none.
+
+    Examples:
+        >>> print(Captions([Caption("a dog runs", -2.5), Caption("a dog", -3.0)])[0])
+        a dog runs
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class CaptionGenerator(ABC):
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | None = None,
-        features: str | os.PathLike | None = None,
+        features: str | os.PathLike[str] | None = None,
     ) -> Captions | list[Captions]:
         """Captions images of any size; each is resized exactly as in training.
 
@@ -202,7 +206,7 @@ class CaptionGenerator(ABC):
         *,
         beam: int | None = None,
         samples: int | None = None,
-        features: str | os.PathLike | None = None,
+        features: str | os.PathLike[str] | None = None,
         **sampling: Any,
     ) -> Iterator[Captions]:
         """`generate` for several images, which yields captions as soon as a batch is done.
@@ -236,7 +240,7 @@ class CaptionGenerator(ABC):
         if isinstance(images, str | os.PathLike):
             return ids or not os.path.isdir(images)
         if hasattr(images, "ndim"):
-            return images.ndim <= (3 if self.feature_size is None else 2)
+            return bool(images.ndim <= (3 if self.feature_size is None else 2))
         return isinstance(images, Mapping) or not isinstance(images, Iterable)
 
     def _read(self, images: Iterable[Any]) -> Iterator[tuple[str, Inputs | InputError]]:

@@ -350,7 +350,7 @@ def caption_texts(captions: Any) -> list[str]:
     ]
 
 
-def _rows(content: Any, name: str) -> Iterator[tuple[str, Mapping]]:
+def _rows(content: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Image ids and entries of a file in COCO's format."""
     rows = content.get("annotations") if isinstance(content, Mapping) else content
     if not isinstance(rows, list):

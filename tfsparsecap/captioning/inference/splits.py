@@ -86,7 +86,7 @@ def _names(objects: Sequence[tuple[str, float]]) -> tuple[str, ...]:
     return tuple(name for name, _ in objects)
 
 
-def readable(batches: "tf.data.Dataset") -> Iterator[dict]:
+def readable(batches: "tf.data.Dataset") -> Iterator[dict[str, Any]]:
     """The batches of a data set. Raises InputError if an image cannot be read."""
     from tfsparsecap.captioning.data.pipeline import unwrap_input_errors
 

@@ -47,7 +47,7 @@ def text_faults(caption: str, rules: SearchOptions | None = None) -> tuple[str, 
 
     Examples:
         >>> text_faults("a dog on a dog with a dog on")
-        ('function word at the end', 'word three times')
+        ('function word at the end', 'word three times', 'words repeated')
         >>> text_faults("a man on a bench near a man on a bench")
         ('words repeated',)
     """

@@ -105,7 +105,7 @@ class AdditiveAttentionCaptioner(RegionCaptioner):
         """Returns the hidden state that the attention of a step used, given the states around the step."""
         raise NotImplementedError
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "attention_size": self.attention_size,

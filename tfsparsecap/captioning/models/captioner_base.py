@@ -157,7 +157,8 @@ class Captioner(keras.Model):
         def repeat(tensor: tf.Tensor) -> tf.Tensor:
             return tf.repeat(tensor, tf.shape(tokens)[0] // tf.shape(tensor)[0], axis=0)
 
-        return tf.nest.map_structure(repeat, memory)
+        repeated: Memory = tf.nest.map_structure(repeat, memory)
+        return repeated
 
     def compute_loss(
         self,
@@ -211,7 +212,7 @@ class Captioner(keras.Model):
             tf.add_n(self.losses) / (replica.num_replicas_in_sync if replica else 1) if self.losses else 0.0
         )
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
@@ -276,7 +277,9 @@ def masked_cross_entropy(
     return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))
 
 
-def loop_over_tokens(step: Callable, tokens: tf.Tensor, state: State, dtype: str = "float32") -> tf.Tensor:
+def loop_over_tokens(
+    step: Callable[..., Any], tokens: tf.Tensor, state: State, dtype: str = "float32"
+) -> tf.Tensor:
     """Runs a step for each token and stacks the outputs.
 
     Unrolled if T is known, which is as fast as a loop and compiles with XLA; otherwise a loop in the graph.

@@ -20,14 +20,14 @@ REGIONS = 36
 
 
 @formulas.register(SharedAttention, method="attend")
-def shared_attention(layer: Any, arguments: dict, output: Any) -> Uses:
+def shared_attention(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     """Scores and weighted values."""
     queries, keys = arguments["queries"].shape, arguments["keys"].shape
     return {PRODUCT: 2 * size_of(queries) * keys[1]}
 
 
 @formulas.register(AdditiveAttentionCaptioner, method="weighted_mean")
-def additive_attention(layer: Any, arguments: dict, output: Any) -> Uses:
+def additive_attention(layer: Any, arguments: dict[str, Any], output: Any) -> Uses:
     """Weighted features."""
     return {PRODUCT: size_of(output.shape) * arguments["memory"]["keys"].shape[1]}
 
@@ -44,11 +44,11 @@ def captioner_parts(
     shapes, notes = _shapes(captioner, input_shapes)
     specs = {name: input_spec(captioner, name, shape, 1, "input_shapes") for name, shape in shapes.items()}
 
-    def encode(inputs: dict) -> tuple:
+    def encode(inputs: dict[str, Any]) -> tuple[Any, ...]:
         memory = captioner.encode(inputs, training=False)
         return memory, captioner.initial_state(memory)
 
-    def step(token_ids: tf.Tensor, state: State, memory: Memory) -> tuple:
+    def step(token_ids: tf.Tensor, state: State, memory: Memory) -> tuple[Any, ...]:
         return captioner.step(token_ids, state, memory, training=False)
 
     image, encoded = record(layers, captioner.name, str(shapes), encode, specs)
@@ -67,7 +67,7 @@ def captioner_parts(
     )
 
 
-def _shapes(captioner: Captioner, input_shapes: Any) -> tuple[dict, tuple[str, ...]]:
+def _shapes(captioner: Captioner, input_shapes: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns input name -> shape, and notes on assumptions."""
     encoder = getattr(captioner, "encoder", None)
     if isinstance(input_shapes, Mapping):

@@ -145,7 +145,7 @@ class RegionCaptioner(Captioner):
         layer.build((None, inputs))
         return layer
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "feature_size": self.feature_size,
@@ -154,7 +154,9 @@ class RegionCaptioner(Captioner):
         }
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> "RegionCaptioner":
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> "RegionCaptioner":
         """Creates a captioner with the same sizes, and its own encoder if the configuration has one."""
         if config.get("encoder") is not None:
             encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
@@ -194,4 +196,4 @@ def _feature_size(encoder: keras.layers.Layer | None, captioner: str) -> int:
         shape = encoder.output_shape
     if shape is None:
         raise InputError(f"{captioner} cannot tell how long {encoder.name}'s features are: give feature_size")
-    return shape[-1]
+    return int(shape[-1])

@@ -158,7 +158,7 @@ class SoftAttention(AdditiveAttentionCaptioner):
     def logits(self, hidden: tf.Tensor, training: bool) -> tf.Tensor:
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "cell": self.cell_name,

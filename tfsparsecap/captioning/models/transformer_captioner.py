@@ -237,7 +237,7 @@ class TransformerCaptioner(RegionCaptioner):
         """Returns float32 logits [..., V] for outputs of the last decoder layer, [..., size]."""
         return ops.cast(self.output_layer(self.decoder_norm(x)), "float32")
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "size": self.size,

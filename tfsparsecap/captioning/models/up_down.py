@@ -200,7 +200,7 @@ class UpDown(AdditiveAttentionCaptioner):
             hidden = layer(self.dropout(hidden, training=training))
         return ops.cast(self.output_layer(self.dropout(hidden, training=training)), "float32")
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "embedding_size": self.embedding_size,

@@ -4,6 +4,8 @@ All shapes are static and all operations are TensorFlow Lite built-ins, so the s
 exported.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfsparsecap.captioning.models.captioner_base import Captioner, Inputs, Memory, State
@@ -14,7 +16,7 @@ from tfsparsecap.gates import sample_gates_once
 
 
 def beam_search(
-    captioner: Captioner, inputs: dict, beam: int, max_length: int, rules: SearchRules | None = None
+    captioner: Captioner, inputs: dict[str, Any], beam: int, max_length: int, rules: SearchRules | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Finds the `beam` best captions by beam search; `beam=1` is greedy search.
 
@@ -203,18 +205,20 @@ class Decoder:
         self.captioner, self.beam, self.max_length, self.rules = captioner, beam, max_length, rules
         self._search = tf.function(self._decode, reduce_retracing=True, autograph=False)
 
-    def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs `beam_search` on a batch; inputs that are not in `captioner.input_names` are ignored."""
         return self.with_objects(inputs)[:2]
 
-    def with_objects(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    def with_objects(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """The same, and the probabilities of `captioner.objects`, float32 [B, K]; None without objects."""
-        return self._search({name: inputs[name] for name in self.captioner.input_names if name in inputs})
+        given = {name: inputs[name] for name in self.captioner.input_names if name in inputs}
+        found: tuple[tf.Tensor, tf.Tensor, tf.Tensor | None] = self._search(given)
+        return found
 
     @property
     def traces(self) -> int:
         """Number of graphs traced so far: one per new input shape; each takes seconds."""
-        return self._search.experimental_get_tracing_count()
+        return int(self._search.experimental_get_tracing_count())
 
     def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         with sample_gates_once(self.captioner, training=False):

@@ -25,7 +25,7 @@ _FEW = 256
 
 def sample(
     captioner: Captioner,
-    inputs: dict,
+    inputs: dict[str, Any],
     samples: int,
     max_length: int,
     *,
@@ -201,7 +201,7 @@ class Sampler:
         )
         self._sample = tf.function(self._draw, reduce_retracing=True, autograph=False)
 
-    def __call__(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
         """Samples captions of a batch; inputs that are not in `captioner.input_names` are ignored.
 
         Returns:
@@ -210,9 +210,11 @@ class Sampler:
         """
         return self.with_objects(inputs)[:2]
 
-    def with_objects(self, inputs: dict) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    def with_objects(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """The same, and the probabilities of `captioner.objects`, float32 [B, K]; None without objects."""
-        return self._sample({name: inputs[name] for name in self.captioner.input_names if name in inputs})
+        given = {name: inputs[name] for name in self.captioner.input_names if name in inputs}
+        found: tuple[tf.Tensor, tf.Tensor, tf.Tensor | None] = self._sample(given)
+        return found
 
     def _draw(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         with sample_gates_once(self.captioner, training=False):

@@ -57,11 +57,6 @@ def read_checkpoint(path: str | os.PathLike) -> dict[str, np.ndarray]:
     Raises:
         InputError: the file is missing, damaged or in another format, contains no state dict or several,
             refers to anything but weights, or would need too much memory.
-
-    Examples:
-        >>> weights = read_checkpoint("model_best_pruned_sparse.pth")
-        >>> weights["embed.0.weight"].shape, weights["embed.0.weight"].dtype
-        ((3000, 96), dtype('float32'))
     """
     path = Path(path)
     try:

@@ -80,7 +80,7 @@ class Encoder(keras.layers.Layer):
 
     @property
     def trainable(self) -> bool:
-        return super().trainable
+        return bool(super().trainable)
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
@@ -219,10 +219,10 @@ class Encoder(keras.layers.Layer):
             features = self.backbone(scaled, training=training)
         return ops.reshape(features, (-1, *self.features_shape))
 
-    def compute_output_shape(self, image_shape: tuple[int | None, ...]) -> tuple:
+    def compute_output_shape(self, image_shape: tuple[int | None, ...]) -> tuple[Any, ...]:
         return (image_shape[0], *self.features_shape)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "layer": self.layer,
@@ -235,7 +235,7 @@ class Encoder(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: dict) -> "Encoder":
+    def from_config(cls, config: dict[str, Any]) -> "Encoder":
         """Creates an encoder with the same network, without its weights."""
         config = dict(config)
         backbone = config.pop("backbone", None)

@@ -54,7 +54,7 @@ class KerasHubEncoder(Encoder):
         layer: str | None = None,
         image_size: int = 224,
         weights: str | None = "imagenet",
-        architecture: dict | None = None,
+        architecture: dict[str, Any] | None = None,
         scale: Any = None,
         offset: Any = None,
         **kwargs: Any,
@@ -117,7 +117,7 @@ class KerasHubEncoder(Encoder):
             image = image * self._scale
         return image if self._offset is None else image + self._offset
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         lists = [None if values is None else values.tolist() for values in (self._scale, self._offset)]
         return {
             **super().get_config(),

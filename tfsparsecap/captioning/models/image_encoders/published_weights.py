@@ -41,7 +41,7 @@ def download(repository: str, file: str, title: str) -> Path:
             " path of a file"
         ) from error
     messages = huggingface_hub.logging.get_verbosity()
-    huggingface_hub.logging.set_verbosity_error()  # without two lines for each of five attempts
+    huggingface_hub.logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # without two lines for each of five attempts
     try:
         return Path(huggingface_hub.hf_hub_download(repository, file))
     except _DOWNLOAD_ERRORS as error:
@@ -57,7 +57,7 @@ def download(repository: str, file: str, title: str) -> Path:
 
 def load_weights(
     network: keras.Model,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     title: str,
     rename: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]] = lambda arrays: arrays,
 ) -> None:
@@ -104,7 +104,7 @@ def load_weights(
 def assign_checked(
     variables: Mapping[str, keras.Variable],
     arrays: Mapping[str, np.ndarray],
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     title: str,
 ) -> None:
     """Assigns the arrays of a file to variables of the same names.

@@ -159,7 +159,7 @@ class TinyViTEncoder(Encoder):
     def preprocess(self, image: tf.Tensor) -> tf.Tensor:
         return (image - np.array(_MEAN, "float32")) / np.array(_DEVIATION, "float32")
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "batch_norm": self.batch_norm}
 
 

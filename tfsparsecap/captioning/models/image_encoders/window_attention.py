@@ -120,13 +120,13 @@ class WindowAttention(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         own = {"heads": self.heads, "window": self.window, "head_size": self.head_size}
         return {**super().get_config(), **own}
 
 
 @formulas.register(WindowAttention)
-def products(layer: WindowAttention, arguments: dict, output: Any) -> formulas.Uses:
+def products(layer: WindowAttention, arguments: dict[str, Any], output: Any) -> formulas.Uses:
     """Scores and weighted values of all windows."""
     windows = math.prod(-(-length // layer.window) for length in output.shape[1:3])
     return {formulas.PRODUCT: 2 * windows * layer.window**4 * layer.heads * layer.depth(output.shape[3])}
