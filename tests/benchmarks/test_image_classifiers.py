@@ -35,5 +35,5 @@ def test_sgd_uses_the_papers_learning_rates():
         rates.append(float(dense.learning_rate))
     assert rates == pytest.approx([0.1, 0.1, 0.01, 0.001])
     # The gradient of a summed loss is the batch size times that of its mean.
-    assert float(cifar.optimizer("pruning", 9).learning_rate) * 128 == pytest.approx(5e-4)
+    assert float(cifar.optimizer("pruning", 9).learning_rate) == pytest.approx(5e-4)
     assert float(cifar.optimizer("fine-tuning", 9).learning_rate) == pytest.approx(6e-5)

@@ -82,7 +82,7 @@ def test_a_stopped_command_continues_with_the_stages_that_are_missing(phases, tm
 def test_the_accuracy_is_of_the_saved_weights_on_the_test_split(phases, tmp_path):
     row = relevance.Runs(tmp_path, tmp_path).run("mnist", "dense", 1)
     model = relevance.EXPERIMENTS["mnist"].build()
-    with np.load(tmp_path / "weights" / "mnist-1.0-dense-0.0-1-dense.npz") as file:
+    with np.load(tmp_path / "weights" / "mnist-1.0-dense-0.0-False-1-dense.npz") as file:
         model.set_weights([file[name] for name in file.files])
     guesses = np.argmax(model(IMAGES[240:].astype("float32"), training=False), -1)
     assert row["test"] == pytest.approx(np.mean(guesses == LABELS[240:]))
@@ -108,7 +108,7 @@ def test_quick_training_prunes_and_resumes_inside_a_stage(monkeypatch, tmp_path)
     assert epochs == [0, 0, 1, 1, 0]
     *_, row = relevance.Runs(tmp_path, tmp_path).results()
     assert row["sparsity"] == pytest.approx(0.04, abs=1e-4) and row["lower_bound"] == 0.0
-    with np.load(tmp_path / "weights" / "mnist-800-0.02-relevance-0.001-0-fine-tuning.npz") as file:
+    with np.load(tmp_path / "weights" / "mnist-800-0.02-relevance-0.001-False-0-fine-tuning.npz") as file:
         kernels = [file[name] for name in file.files if file[name].ndim > 1]
     assert row["nonzero_weights"] == sum(map(np.count_nonzero, kernels))
 
@@ -119,6 +119,7 @@ ROW = {
     "epochs": 0.1,
     "method": "relevance",
     "weight_decay": 1e-5,
+    "decoupled": False,
     "seed": 0,
 }
 ROW |= {"test": 0.92, "sparsity": 0.8, "residual": dict.fromkeys("abcde", 0.2)}
@@ -162,7 +163,7 @@ def test_wrong_arguments_are_errors(arguments, message, tmp_path):
 
 def test_damaged_results_and_weights_are_errors(phases, tmp_path):
     runs = relevance.Runs(tmp_path, tmp_path)
-    (tmp_path / "weights" / "mnist-1.0-dense-0.0-0-dense.npz").write_bytes(b"PK")
+    (tmp_path / "weights" / "mnist-1.0-dense-0.0-False-0-dense.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"dense\.npz is damaged .*: delete it"):
         runs.run("mnist", "dense", 0)
     for text in ('{"data": "mnist"', '{"data": "mnist"}', "3"):

@@ -55,15 +55,18 @@ def gradients_by_hand(weights, x=X, y=Y):
     return [x.T @ of_hidden, of_hidden.sum(0), hidden.T @ of_outputs, of_outputs.sum(0)]
 
 
-def test_a_step_matches_equation_7():
-    model = with_method(weight_decay=0.1)
+@pytest.mark.parametrize("scale", [1.0, 3.0])
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_a_step_matches_equation_7(scale, decoupled):
+    model = with_method(weight_decay=0.1, gradient_scale=scale, decoupled=decoupled)
     before = [np.array(variable) for variable in model.trainable_variables]
     gradients = gradients_by_hand(before)
     assert max(abs(gradient).max() for gradient in gradients) > 1 > np.median(abs(gradients[0]))
     model.train_on_batch(X, Y)
+    strength = 0.1 if decoupled else 2 * 0.01 * 0.1  # 2 * eta * lambda
     for own, weight, gradient in zip(model.trainable_variables, before, gradients, strict=True):
         # Biases never shrink.
-        shrunk = weight * (1 - 0.1 * np.exp(-np.abs(gradient))) if weight.ndim == 2 else weight
+        shrunk = weight * (1 - strength * np.exp(-scale * np.abs(gradient))) if weight.ndim == 2 else weight
         np.testing.assert_allclose(own, shrunk - 0.01 * gradient, rtol=1e-5, atol=1e-6)
 
 
@@ -75,8 +78,32 @@ def test_a_step_matches_equation_7():
     ],
     ids=["adam", "clipped and scaled"],
 )
-def test_any_optimizer_can_be_used_and_shrinking_uses_the_raw_gradient(optimizer):
-    stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3)
+def test_the_term_of_the_loss_passes_through_the_optimizer(optimizer):
+    stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=0.3)
+    before = [np.array(variable) for variable in stock.trainable_variables]
+    reference = optimizer()
+    scale = reference.loss_scale_factor or 1.0
+    gradients = [
+        gradient + (0.6 * np.exp(-np.abs(gradient)) * weight if weight.ndim == 2 else 0.0)
+        for weight, gradient in zip(before, gradients_by_hand(before), strict=True)
+    ]
+    reference.build(stock.trainable_variables)
+    reference.apply([keras.ops.array(scale * gradient) for gradient in gradients], stock.trainable_variables)
+    model.train_on_batch(X, Y)
+    for own, twin in zip(model.trainable_variables, stock.trainable_variables, strict=True):
+        np.testing.assert_allclose(own, np.array(twin), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
+        lambda: keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=0.1, loss_scale_factor=64.0),
+    ],
+    ids=["adam", "clipped and scaled"],
+)
+def test_decoupled_shrinking_uses_the_raw_gradient(optimizer):
+    stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3, decoupled=True)
     stock.compile(optimizer(), "mse")
     before = [np.array(variable) for variable in stock.trainable_variables]
     for one in (stock, model):
@@ -95,7 +122,7 @@ def test_tokens_that_are_not_in_the_batch_shrink_as_irrelevant():
         table = keras.layers.Embedding(5, 4, embeddings_initializer="random_normal")
         return keras.Sequential([keras.Input((2,)), table, keras.layers.Flatten()])
 
-    model = with_method(embedded, weight_decay=0.1)
+    model = with_method(embedded, weight_decay=0.1, decoupled=True)
     (table,) = stored(model)
     words, targets = np.array([[1, 3], [3, 3], [1, 4]]), 5 * RANDOM.normal(size=(3, 8)).astype("float32")
     model.train_on_batch(words, targets)

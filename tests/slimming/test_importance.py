@@ -28,8 +28,8 @@ def model():
     [
         ("l1", [1.0, 1.0, 2 / 3, 4 / 3]),
         ("l2", [5 / 7, 9 / 7, 2 / 6, 10 / 6]),
-        # gamma², and for b, which has no gamma, its squared norm scaled to the mean of gamma²
-        ("rtic", [4.0, 0.25, 2.125 * 2 / 6, 2.125 * 10 / 6]),
+        # gamma² times the squared weights of b, and for b, which has no gamma, its squared norm, scaled
+        ("rtic", [4.0 * 10, 0.25 * 2, 20.25 * 2 / 6, 20.25 * 10 / 6]),
     ],
 )
 def test_norms_and_gammas(model, criterion, expected):
@@ -37,18 +37,56 @@ def test_norms_and_gammas(model, criterion, expected):
     np.testing.assert_allclose(scores[:4], expected, rtol=1e-6)
 
 
-def test_gammas_of_a_residual_sum_are_averaged(networks):
-    model = networks["residual"]()
-    scales = [one for one in model.layers if isinstance(one, layers.BatchNormalization)]
-    for number, layer in enumerate(scales):
-        layer.gamma.assign(np.full(layer.gamma.shape, number + 1.0))
+def test_scores_of_a_residual_sum_are_averaged():
+    inputs = x = keras.Input((4, 4, 2))
+    x = layers.BatchNormalization(name="stem")(layers.Conv2D(3, 1)(x))
+    y = layers.ReLU()(
+        layers.BatchNormalization(name="inner")(layers.Conv2D(5, 3, name="into", padding="same")(x))
+    )
+    y = layers.BatchNormalization(name="block")(layers.Conv2D(3, 1, name="back")(y))
+    x = layers.GlobalAveragePooling2D()(layers.Add()([x, y]))
+    model = keras.Model(inputs, layers.Dense(2, name="head")(x))
+    rng = np.random.default_rng(1)
+    for name in ("stem", "inner", "block"):
+        gamma = model.get_layer(name).gamma
+        gamma.assign(rng.normal(size=gamma.shape))
     analysis = Analysis(trace(model))
     scores = importance(analysis, "rtic", model)
-    groups = {group.name: scores[group.classes].mean() for group in analysis.groups}
-    # The first normalisation of each block scales channels of the sum as well.
-    gammas = {layer.name: int(layer.gamma[0]) for layer in scales}
-    of_sum = [value for name, value in gammas.items() if model.get_layer(name).gamma.shape == (16,)]
-    assert groups["stem + 2"] == pytest.approx(np.mean(np.square(of_sum)))
+    gammas = {name: np.square(model.get_layer(name).gamma.numpy()) for name in ("stem", "inner", "block")}
+    into, back, head = (model.get_layer(name).kernel.numpy() for name in ("into", "back", "head"))
+    of_head = np.square(head).sum(1)
+    of_stem = gammas["stem"] * (np.square(into).sum((0, 1, 3)) + of_head) / 2
+    of_sum = (of_stem + gammas["block"] * of_head) / 2
+    of_inner = gammas["inner"] * np.square(back).sum((0, 1, 3))
+    groups = {group.size: scores[group.classes] for group in analysis.groups}
+    np.testing.assert_allclose(groups[3], of_sum, rtol=1e-5)
+    np.testing.assert_allclose(groups[5], of_inner, rtol=1e-5)
+
+
+@pytest.mark.parametrize("between", [None, layers.DepthwiseConv2D(3, name="depthwise"), layers.Flatten()])
+def test_a_factor_moves_from_gamma_to_the_next_weights_without_effect(between):
+    inputs = keras.Input((4, 4, 2))
+    x = layers.ReLU()(layers.BatchNormalization(name="normal")(layers.Conv2D(6, 1)(inputs)))
+    if isinstance(between, layers.DepthwiseConv2D):
+        x = layers.BatchNormalization()(between(x))
+    x = layers.Conv2D(4, 1, name="next")(x) if not isinstance(between, layers.Flatten) else between(x)
+    model = keras.Model(inputs, layers.Dense(3, name="last")(x))
+    normal = model.get_layer("normal")
+    names = {"depthwise", "next"} & {layer.name for layer in model.layers}
+    kernel = model.get_layer(min(names) if names else "last").kernel
+    image = np.random.default_rng(0).normal(size=(1, 4, 4, 2)).astype("float32")
+
+    def outputs_and_scores():
+        return model(image).numpy(), importance(Analysis(trace(model)), "rtic", model)
+
+    outputs, scores = outputs_and_scores()
+    factors = np.float32([10.0, 1.0, 0.5, 3.0, 1.0, 2.0])
+    normal.gamma.assign(normal.gamma * factors)
+    axis = np.tile(factors, kernel.shape[0] // 6) if kernel.shape[0] > 6 else factors
+    kernel.assign(kernel / axis[:, None])
+    moved_outputs, moved_scores = outputs_and_scores()
+    np.testing.assert_allclose(moved_outputs, outputs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(moved_scores[:6], scores[:6], rtol=1e-5)  # the channels of the gammas
 
 
 def test_taylor_is_the_squared_change_of_the_outputs(model):

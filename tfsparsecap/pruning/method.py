@@ -72,11 +72,10 @@ class PruningMethod:
     #: Prefix of the names of the variables that `add_state` creates; set if one method contains another.
     state_prefix = ""
 
-    #: If not None, the training step calls `before_optimizer_step(gradients)` just before the optimizer
-    #: updates the weights. It may assign the weights itself. The gradients of the loss are
-    #: complete (summed over replicas, not scaled, not clipped), dense, and in the order of `weights`; None
-    #: for weights that are not trained. With gradient accumulation it is called for every batch.
-    before_optimizer_step: Callable[[list[tf.Tensor | None]], None] | None = None
+    #: If not None, it is called just before the optimizer updates the weights, with the loss's gradients:
+    #: summed over replicas, not scaled or clipped, dense, in the order of `weights`, None if not trained. It
+    #: may assign the weights, or return the gradients of its own term of the loss, which are added.
+    before_optimizer_step: Callable[[list[tf.Tensor | None]], list[tf.Tensor | None] | None] | None = None
 
     def __init__(
         self,

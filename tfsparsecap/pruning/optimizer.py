@@ -72,7 +72,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         weights, _ = self._split(trainable_variables, trainable_variables)
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
         if self.method.before_optimizer_step is not None:
-            self.method.before_optimizer_step(self._of_gated_weights(weight_gradients, weights))
+            terms = self.method.before_optimizer_step(self._of_gated_weights(weight_gradients, weights))
+            weight_gradients = self._with_terms(weight_gradients, weights, terms or [])
         self._update(weight_gradients, weights)
         self.method.step(gate_gradients)
 
@@ -107,6 +108,31 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         """Returns complete gradients of the gated weights, in the method's order."""
         found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
         return [self._of_all_replicas(found.get(id(weight))) for weight in self.method.weights]
+
+    def _with_terms(
+        self,
+        gradients: Sequence[tf.Tensor | None],
+        weights: list[keras.Variable],
+        terms: Sequence[tf.Tensor | None],
+    ) -> list[tf.Tensor | None]:
+        """Adds the gradients of the method's own term of the loss, scaled as the gradients are.
+
+        `terms` are complete, but the optimizer sums the gradients of the replicas.
+        """
+        replica = tf.distribute.get_replica_context()
+        share = 1.0 if replica is None else 1.0 / replica.num_replicas_in_sync
+        if keras_internals.takes_complete_gradients(self):
+            share = 1.0
+        factor = share * (self.inner_optimizer.loss_scale_factor or 1.0)
+        given = {id(weight): term for weight, term in zip(self.method.weights, terms, strict=False)}
+        changed = []
+        for gradient, weight in zip(gradients, weights, strict=True):
+            term = given.get(id(weight))
+            if gradient is not None and term is not None:
+                gradient = tf.convert_to_tensor(gradient)
+                gradient += tf.cast(factor * term, gradient.dtype)
+            changed.append(gradient)
+        return changed
 
     def _of_all_replicas(self, gradient: tf.Tensor | None) -> tf.Tensor | None:
         """Returns the unscaled gradient, summed over the replicas as in Keras's optimizers.

@@ -28,15 +28,18 @@ _PRUNING, _FINE_TUNING, _FINISHED = 0, 1, 2
 class Relevance(ValidationDriven, FixedMask):
     """Shrinks weights with small loss gradients, and removes the smallest as long as a metric is good enough.
 
-    A weight is irrelevant if the loss hardly changes with it: `I = exp(-|dL/dw|)`, from 0 to 1 (equation 4).
-    In place of weight decay each step computes, with the learning rate `eta` (equation 7),
+    A weight is irrelevant if the loss hardly changes with it: `I = exp(-|gradient_scale * dL/dw|)`, from 0 to
+    1 (equation 4, which has no scale). The loss gets the term `weight_decay * sum(I * w^2)`, with the paper's
+    lambda as `weight_decay` (equation 5). As in equation 7, its gradient is `2 * weight_decay * I * w`,
+    without second derivatives. It passes through the optimizer together with that of the loss, so that
+    plain gradient descent with the learning rate `eta` computes
 
-        w <- w - eta * dL/dw - weight_decay * I * w
+        w <- w - eta * dL/dw - 2 * eta * weight_decay * I * w
 
-    where `eta * dL/dw` can be the update of any optimizer. `weight_decay` is the paper's `2 eta lambda`, but
-    does not change with the learning rate. Only gated weights shrink. If gradients are small
-    compared to 1, which is usual for a mean loss and many weights, `I` is close to 1 and the method is close
-    to `L2Pruning`.
+    With `decoupled=True` the weights shrink beside the optimizer instead, as in AdamW, by `weight_decay * I *
+    w` at each step, whatever the learning rate. Only gated weights shrink. If gradients are small compared to
+    1, which is usual for a mean loss and many weights, `I` is close to 1 everywhere and the method is
+    `L2Pruning`: give a `gradient_scale`, such as the number of examples or words that the loss is a mean of.
 
     After each validation in which the metric meets `lower_bound`, the smallest `pruning_percentage` of the
     remaining weights (at least one block), over all layers together, are removed in the first step of the
@@ -66,8 +69,10 @@ class Relevance(ValidationDriven, FixedMask):
         mode: `"max"` if higher is better, `"min"` if lower is better; `"auto"` decides by the name: lower is
             better for losses and errors.
         pruning_percentage: share of the remaining weights to remove at a time, such as 0.1.
-        weight_decay: its value after each reset, 0 to below 1; None is the class's default. At each step a
-            weight loses this amount (`L1Pruning`) or this share of itself (the others).
+        weight_decay: its value after each reset, 0 to below 1; None is the class's default.
+        decoupled: the weights shrink beside the optimizer, not by a term of the loss. At each step a weight
+            loses `weight_decay` (`L1Pruning`) or this share of itself (the others).
+        gradient_scale: factor of the gradient in `I`, above 0; `L1Pruning` and `L2Pruning` do not use it.
         decay: factor of the weight decay over the steps between two validations, above 0 and at most 1.
         patience: consecutive validations that may miss the bound.
         finetune_validations: number of validations during fine-tuning, after which training stops; None
@@ -105,6 +110,8 @@ class Relevance(ValidationDriven, FixedMask):
         mode: str = "auto",
         pruning_percentage: float = 0.1,
         weight_decay: float | None = None,
+        decoupled: bool = False,
+        gradient_scale: float = 1.0,
         decay: float = 0.5,
         patience: int = 5,
         finetune_validations: int | None = 10,
@@ -117,6 +124,8 @@ class Relevance(ValidationDriven, FixedMask):
         self.pruning_percentage = check_number("pruning_percentage", pruning_percentage, above=0, below=1)
         weight_decay = self.default_weight_decay if weight_decay is None else weight_decay
         self.weight_decay = check_number("weight_decay", weight_decay, at_least=0, below=1)
+        self.decoupled = bool(decoupled)
+        self.gradient_scale = check_number("gradient_scale", gradient_scale, above=0)
         self.decay = check_number("decay", decay, above=0, at_most=1)
         self.patience = check_number("patience", patience, whole=True, at_least=1)
         if finetune_validations is not None:
@@ -156,15 +165,23 @@ class Relevance(ValidationDriven, FixedMask):
                 f" sparsity of at most {self.sparsity}: give a smaller block_shape, or a higher sparsity"
             )
 
-    def shrink(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
-        """Returns a weight after one step of shrinking.
+    def irrelevance(self, gradient: tf.Tensor) -> tf.Tensor:
+        """Equation 4: from 0 (relevant) to 1, of the shape and dtype of the gradient of the loss."""
+        return tf.exp(-tf.abs(self.gradient_scale * gradient))
+
+    def loss_gradient(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
+        """Returns the gradient of the term of the loss.
 
         Args:
             weight: any float dtype.
-            gradient: of the shape and dtype of `weight`.
+            gradient: of the loss without this term, of the shape and dtype of `weight`.
             strength: the weight decay, a scalar of their dtype.
         """
-        return weight - strength * tf.exp(-tf.abs(gradient)) * weight
+        return 2.0 * strength * self.irrelevance(gradient) * weight
+
+    def shrink(self, weight: tf.Tensor, gradient: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
+        """Returns a weight after one step of decoupled shrinking; arguments as of `loss_gradient`."""
+        return weight - strength * self.irrelevance(gradient) * weight
 
     def current_weight_decay(self) -> tf.Tensor:
         """The weight decay of the current step: float32 scalar."""
@@ -173,13 +190,18 @@ class Relevance(ValidationDriven, FixedMask):
         strength = self.weight_decay * tf.pow(self.decay, tf.math.divide_no_nan(steps, interval))
         return tf.where(tf.equal(tf.convert_to_tensor(self._phase), _PRUNING), strength, 0.0)
 
-    def before_optimizer_step(self, gradients: Sequence[tf.Tensor | None]) -> None:
+    def before_optimizer_step(self, gradients: Sequence[tf.Tensor | None]) -> list[tf.Tensor | None]:
         strength = self.current_weight_decay()
-        for weight, gradient in zip(self.weights, gradients, strict=True):
+        terms: list[tf.Tensor | None] = [None] * len(self.weights)
+        for number, (weight, gradient) in enumerate(zip(self.weights, gradients, strict=True)):
             if gradient is not None:
                 value = tf.convert_to_tensor(weight)
                 gradient, rate = (tf.cast(tensor, value.dtype) for tensor in (gradient, strength))
-                weight.assign(self.shrink(value, gradient, rate))
+                if self.decoupled:
+                    weight.assign(self.shrink(value, gradient, rate))
+                else:
+                    terms[number] = self.loss_gradient(value, gradient, rate)
+        return terms
 
     def step(self, gate_gradients: list[tf.Tensor | None]) -> None:
         super().step(gate_gradients)

@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.groups import Analysis
+from tfsparsecap.slimming.operation_graph import Node
 from tfsparsecap.slimming.regression import SamplesError, model_inputs
+from tfsparsecap.slimming.scope import Info
 
 CRITERIA = ("rtic", "l1", "l2", "taylor")
 #: Gradients of the outputs that are computed at least.
@@ -19,12 +21,15 @@ _DRAWS = 32
 def importance(analysis: Analysis, criterion: str, model: keras.Model, samples: Any = None) -> np.ndarray:
     """Returns the importance of each class, float64 [labels]; only the entries of classes are used.
 
-    `rtic` is the paper's global importance score (equations 1 to 3 with the sum over the next layer's weights
-    set to one): the square of gamma, the mean over the batch normalisations of a channel. Channels without
-    gamma have the squared norm of their kernel, scaled to the mean of one layer's. `l1` and `l2` are norms of
-    all kernels that create a channel, each divided by its mean in the layer. `taylor` is the mean over
-    batches of the squared change to first order, `(w * dL/dw)^2` (https://arxiv.org/abs/1906.10771), where L
-    is the sum of the outputs with random weights, each output having the mean square one.
+    `rtic` is the paper's global importance score (equation 3): the square of gamma times the sum of the
+    squared weights by which the next layers multiply the channel. The paper sets this sum to one by rescaling
+    the weights, so that gamma takes it over: a factor that moves from gamma to the next weights changes
+    nothing. It is the mean over the layers that come next, and over the batch normalisations of a channel.
+    Channels without gamma have the squared norm of their kernel, scaled to the mean score of the others. `l1`
+    and `l2` are norms of all kernels that create a channel, each divided by its mean in the layer. `taylor`
+    is the mean over batches of the squared change to first order, `(w * dL/dw)^2`
+    (https://arxiv.org/abs/1906.10771), where L is the sum of the outputs with random weights, each output
+    having the mean square one.
 
     Args:
         analysis: of `model`.
@@ -41,25 +46,69 @@ def importance(analysis: Analysis, criterion: str, model: keras.Model, samples: 
     norms = _mean_of(analysis, _kernel_norms(analysis, power))
     if criterion != "rtic":
         return norms
-    gammas = _mean_of(analysis, _squared_gammas(analysis))
-    known = ~np.isnan(gammas)
-    level = float(np.mean(gammas[known])) if known.any() else 1.0
-    return np.where(known, gammas, norms * level)
+    variances = _mean_of(analysis, _variances(analysis))
+    known = ~np.isnan(variances)
+    level = float(np.mean(variances[known])) if known.any() else 1.0
+    return np.where(known, variances, norms * level)
 
 
-def _squared_gammas(analysis: Analysis) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-    """Labels and gamma² of each batch normalisation."""
-    for info in analysis.infos.values():
+def _variances(analysis: Analysis) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """Labels and equation 3 of each batch normalisation."""
+    for node in analysis.graph.nodes:
+        info = analysis.info(node.operation)
         for variable in info.operation.weights if info.scales else ():
             labels = (info.slots.get(id(variable)) or (None,))[0]
             if id(variable) in info.scales and labels is not None:
-                yield labels, np.square(keras.ops.convert_to_numpy(variable).astype(np.float64))
+                next_norms = _mean_of(analysis, _next_norms(analysis, node, labels))[analysis.classes[labels]]
+                gamma = np.square(_value(variable))
+                yield labels, gamma * np.where(np.isnan(next_norms), 1.0, next_norms)
+
+
+def _next_norms(
+    analysis: Analysis, node: Node, labels: np.ndarray
+) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """Labels, and the sum of the squared weights, of each kernel that multiplies the channels of a call.
+
+    Kernels behind the next normalisation or kernel do not count: those see other values.
+    """
+    classes, seen, pending = np.unique(analysis.classes[labels]), {id(node)}, list(node.outputs)
+    while pending:
+        for other in analysis.consumers[pending.pop()]:
+            if id(other) in seen:
+                continue
+            seen.add(id(other))
+            info = analysis.info(other.operation)
+            kernels = list(_multiplying(analysis, info, classes))
+            for axis_classes, value, axis in kernels:
+                norm = np.square(value).sum(tuple(one for one in range(value.ndim) if one != axis))
+                total = np.bincount(axis_classes, norm, analysis.labels.size)
+                yield classes, total[classes]
+            if not kernels and not info.scales:
+                pending += other.outputs
+
+
+def _multiplying(
+    analysis: Analysis, info: Info, classes: np.ndarray
+) -> Iterable[tuple[np.ndarray, np.ndarray, int]]:
+    """Classes of the channels, value and axis of each kernel of a layer that multiplies some of `classes`."""
+    for key, created in info.kernels:
+        slots = info.slots[key]
+        # The one axis of a depthwise kernel has the channels that it multiplies.
+        own = created if sum(labels is not None for labels in slots) > 1 else None
+        for axis, labels in enumerate(slots):
+            if axis != own and labels is not None and np.isin(analysis.classes[labels], classes).all():
+                (variable,) = (one for one in info.operation.weights if id(one) == key)
+                yield analysis.classes[labels], _value(variable), axis
+
+
+def _value(variable: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable), np.float64)
 
 
 def _kernel_norms(analysis: Analysis, power: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Labels and norms of the channels of each kernel, with a mean of one."""
     for labels, axis, variable in _kernels(analysis):
-        value = np.abs(keras.ops.convert_to_numpy(variable).astype(np.float64)) ** power
+        value = np.abs(_value(variable)) ** power
         norm = value.sum(tuple(one for one in range(value.ndim) if one != axis))
         yield labels, norm / max(float(norm.mean()), 1e-30)
 
