@@ -43,7 +43,7 @@ _ORDER = ["dense", *METHODS]
 DIFFERENCES = """Differences from the paper:
 - Validation uses 5,000 of the training images. The bound is the paper's, or 0.3 points below the accuracy of
   the dense network if that is lower. Pruning ends after 10,000 steps in a row below the bound.
-- Irrelevance is computed from the gradient of the loss summed over the batch, while the optimizer gets that of
+- Irrelevance is computed from the gradient of the loss summed over the batch; the optimizer gets that of
   the mean: with the mean, relevance hardly differs from L2.
 - The paper's lambda and learning rate of ResNet-32 shrink a weight by 0.01 % in the whole training.
 - The dense LeNet-5 on MNIST is trained for 21 epochs. ResNet-32 is trained with momentum 0.9; the dense one

@@ -105,8 +105,10 @@ def test_the_sparsity_loss_equals_the_papers_formula():
     method.steps_done.assign(20)
     assert float(method.sparsity_loss()) == pytest.approx(50 * 0.5 * abs(0.9 - 0.25), rel=1e-5)
     assert float(method.logs()["sparsity"]) == pytest.approx(0.25)
-    mean = (6 / (1 + math.exp(1.0)) + 18 / (1 + math.exp(-1.0))) / 24
-    assert float(method.logs()["mean_gate"]) == pytest.approx(mean, rel=1e-6)
+    # Figure 7 of the SMP paper: its gating average is that of the variables, not of their sigmoid.
+    assert float(method.logs()["gating_average"]) == pytest.approx((18 - 6) / 24, rel=1e-6)
+    assert float(method.logs()["sparsity_loss"]) == pytest.approx(0.9 - 0.25, rel=1e-5)
+    assert float(method.logs()["weighted_sparsity_loss"]) == pytest.approx(50 * 0.5 * 0.65, rel=1e-5)
 
 
 def trained(method, size=128):

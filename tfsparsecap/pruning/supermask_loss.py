@@ -272,12 +272,16 @@ class SupermaskLoss(PruningMethod):
                 variable.assign(tf.zeros(variable.shape))
 
     def logs(self) -> dict[str, tf.Tensor]:
+        """The values of the SMP paper's Figure 7: the mean gating variable, and the sparsity loss without its
+        weight and annealing, and with them.
+        """
         sparsity = self.current_sparsity()
-        loss = self.sparsity_loss(sparsity if all(self.moves) else None)
+        moving = sparsity if all(self.moves) else self.moving_sparsity()
         # In double precision: float32 sums of millions of gates are inexact.
-        opened = [
-            gate.block_size * tf.reduce_sum(tf.cast(tf.sigmoid(gate.logits), tf.float64))
-            for gate in self.gates
-        ]
-        mean = tf.cast(tf.add_n(opened) / self.gated_size, tf.float32)
-        return {"sparsity": sparsity, "sparsity_loss": loss, "mean_gate": mean}
+        sums = [gate.block_size * tf.reduce_sum(tf.cast(gate.logits, tf.float64)) for gate in self.gates]
+        return {
+            "sparsity": sparsity,
+            "sparsity_loss": tf.abs(self.sparsity - moving),
+            "weighted_sparsity_loss": self.sparsity_loss(moving),
+            "gating_average": tf.cast(tf.add_n(sums) / self.gated_size, tf.float32),
+        }

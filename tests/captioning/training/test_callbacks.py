@@ -3,14 +3,22 @@
 import csv
 
 import keras
+import numpy as np
 
+import tfsparsecap as sc
 from tfsparsecap.captioning.data.tokenizers import WordTokenizer
 from tfsparsecap.captioning.inference.scoring import ImageCaption
 from tfsparsecap.captioning.runs.checkpoints import read_notes
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training import callbacks
-from tfsparsecap.captioning.training.callbacks import SaveEpoch, TimeLeft, Validation, stops_early
+from tfsparsecap.captioning.training.callbacks import (
+    SaveEpoch,
+    TimeLeft,
+    Validation,
+    layer_sparsities,
+    stops_early,
+)
 
 
 def rows(*scores, sparsity=None, phase="train"):
@@ -58,6 +66,18 @@ def test_each_epoch_writes_a_checkpoint_and_a_row(tmp_path):
         written = list(csv.DictReader(file))
     assert [row["validation_CIDEr"] for row in written] == ["0.5", "0.4"]
     assert written[0]["learning_rate"] == "0.25"
+
+
+def test_the_history_has_the_sparsity_of_each_layer(tmp_path):
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(8, name="a"), keras.layers.Dense(2, name="b")], name="net"
+    )
+    sc.prune(model, sc.Magnitude(0.5))
+    for layer, opened in zip(model.layers, (8, 12), strict=True):
+        logits = layer.kernel_gate.logits
+        logits.assign(np.where(np.arange(np.prod(logits.shape)) < opened, 1.0, -1.0).reshape(logits.shape))
+    assert layer_sparsities(model) == {"sparsity/net/a/kernel": 0.75, "sparsity/net/b/kernel": 0.25}
+    assert layer_sparsities(keras.Sequential()) == {}
 
 
 def test_validation_logs_the_scores_that_can_be_computed(monkeypatch):

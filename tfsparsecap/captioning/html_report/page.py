@@ -24,10 +24,13 @@ _PANELS = {
     "loss": "training loss",
     "validation_CIDEr": "CIDEr, validation split",
     "sparsity": "sparsity",
-    "mean_gate": "mean gate value",
+    "gating_average": "average of the gating variables",
     "sparsity_loss": "sparsity loss",
+    "weighted_sparsity_loss": "sparsity loss, weighted and annealed",
     "reward": "reward",
 }
+#: Prefix of the columns with the sparsity of each layer.
+_LAYER = "sparsity/"
 _SIDE, _MAP_SIDE = 288, 128
 #: Shown if a run has no value.
 _NOTHING = "\N{EN DASH}"
@@ -177,6 +180,10 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
     panels = [name for name in _PANELS if any(name in row for run in runs for row in run.history)]
     if not panels:
         return None
+    # The layers of one run, the last that was pruned, as in Figure 2 of RNN-SMP (1908.10797).
+    layers = {name: run for run in runs for row in run.history for name in row if name.startswith(_LAYER)}
+    pruned = next(reversed(layers.values())) if layers else None
+    panels += [_LAYER] * (pruned is not None)
     height, artists = -(-len(panels) // 2), {}
     figure = plotting.make_figure(2.6 * height + 0.2 * len(runs))
     grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
@@ -190,12 +197,22 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
                 dashes = ("-", "--", ":", "-.")[number % 4]
                 epochs, values = zip(*points, strict=True)
                 (artists[run.label],) = axes.plot(epochs, values, dashes, color=colour, marker=".")
-        axes.set_title(_PANELS[name], fontsize=10)
+        axes.set_title(_PANELS.get(name, "sparsity of the layers"), fontsize=10)
+        if name == _LAYER and pruned is not None:
+            _draw_layers(axes, pruned)
         axes.set_xlabel("epoch", fontsize=9)
         axes.xaxis.get_major_locator().set_params(integer=True)
         plotting.style_axes(axes)
     plotting.legend_below(figure, artists)
     return _embedded(plotting.as_png(figure), "png")
+
+
+def _draw_layers(axes: Any, run: ReportRun) -> None:
+    for layer in dict.fromkeys(name for row in run.history for name in row if name.startswith(_LAYER)):
+        points = [(row["epoch"], row[layer]) for row in run.history if layer in row]
+        axes.plot(*zip(*points, strict=True), marker=".", label=layer.removeprefix(_LAYER))
+    axes.set_title(f"sparsity of the layers of {run.label}", fontsize=10)
+    axes.legend(fontsize=6)
 
 
 def _exported_files(runs: Sequence[ReportRun]) -> list[list[str]]:

@@ -95,7 +95,8 @@ class ShareLogs(keras.callbacks.Callback):
 class SaveEpoch(keras.callbacks.Callback):
     """Writes a checkpoint and `history.csv` after each epoch, and stops the training early.
 
-    It must come after every callback that adds to the logs.
+    The history has the sparsity of each layer, too, as in Figure 2 of the RNN-SMP paper. The callback must
+    come after every callback that adds to the logs.
 
     Args:
         folder: of the run.
@@ -126,7 +127,8 @@ class SaveEpoch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         optimizer, number = self.model.optimizer, epoch + 1
         rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-        self.history.append({"epoch": number, "phase": self.phase, "learning_rate": rate, **logs})
+        row = {"epoch": number, "phase": self.phase, "learning_rate": rate, **logs}
+        self.history.append(row | layer_sparsities(self.model))
         if self.writes:
             self._write(number)
         if stops_early(self.history, self.phase, self.sparsity(), self.patience):
@@ -139,6 +141,15 @@ class SaveEpoch(keras.callbacks.Callback):
         save_checkpoint(self.folder.checkpoint(number), self.model, self.model.optimizer, notes)
         self.folder.write_history(self.history)
         self.folder.drop_old_checkpoints(number, best_epoch(rows, self.sparsity()))
+
+
+def layer_sparsities(model: keras.Model) -> dict[str, float]:
+    """The share of closed gates of each pruned weight, as columns of `history.csv`: `sparsity/PATH`."""
+    method = getattr(model, "pruning", None)
+    if method is None:
+        return {}
+    pairs = zip(method.classes(), method.gates, strict=True)
+    return {f"sparsity/{path}": 1.0 - float(gate.open_count()) / size for (path, size, _), gate in pairs}
 
 
 def stops_early(
