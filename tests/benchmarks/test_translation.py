@@ -1,0 +1,51 @@
+"""The translation benchmark: its data, and that a model of keras_hub's layers is pruned and resumed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import translation
+from tfsparsecap.errors import InputError
+
+pytest.importorskip("keras_hub")
+pytest.importorskip("sacrebleu")
+WORDS = {"ein": "a", "hund": "dog", "katze": "cat", "mann": "man", "rennt": "runs", "sitzt": "sits", ".": "."}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Sentences that are translated word by word."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 256), ("val", 32), ("test_2016_flickr", 16)):
+        german = [
+            f"Ein {random.choice(['Hund', 'Katze', 'Mann'])} {random.choice(['rennt', 'sitzt'])} ."
+            for _ in range(count)
+        ]
+        english = [" ".join(WORDS[word] for word in line.lower().split()) for line in german]
+        for language, lines in (("de", german), ("en", english)):
+            (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_translator_learns_is_pruned_to_the_share_and_is_not_trained_again(folder, monkeypatch, capsys):
+    for name, value in {"PIECES": 60, "SIZE": 32, "HIDDEN": 32, "HEADS": 2, "LAYERS": 1, "BATCH": 8}.items():
+        monkeypatch.setattr(translation, name, value)
+    monkeypatch.setattr(translation, "DENSE_EPOCHS", 8)
+    monkeypatch.setattr(translation, "EPOCHS", 2)
+    command = [str(folder), str(folder / "out"), "--methods", "relevance", "--sparsities", "0.5"]
+    translation.main(command)
+    rows = [json.loads(line) for line in (folder / "out" / "results.jsonl").read_text().splitlines()]
+    assert [(row["method"], row["sparsity"]) for row in rows] == [("dense", 0.0), ("relevance", 0.5)]
+    assert rows[0]["bleu"] > 60 and rows[0]["reached"] == 0.0
+    assert rows[1]["reached"] == pytest.approx(0.5, abs=0.01)
+    monkeypatch.setattr(translation, "fit", None)
+    translation.main(command)
+    assert "BLEU by share of zeros" in capsys.readouterr().out
+
+
+def test_files_of_different_lengths_are_refused(folder):
+    (folder / "val.en").write_text("a dog runs .\n")
+    with pytest.raises(InputError, match=r"val\.de and .*val\.en differ in length"):
+        translation.Sentences(folder)
