@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the app without the Android SDK, with aapt2, zipalign and apksigner from Debian, and Maven.
+# Builds the app without the Android SDK, with zipalign and apksigner from Debian, and Maven.
 # `make apk` calls `build.sh apk FILE`, which runs all steps; Maven calls the other steps. Variables:
 #   APK_MODEL, APK_DENSE            bundles to package instead of the project's; `make apk` checks them
 #   APK_KEYSTORE, APK_KEY_ALIAS     release key; without one, a debug key is created and reused
@@ -12,6 +12,8 @@ main=$here/app/src/main
 shipped=$here/../tfsparsecap/captioning/captioners
 target=$here/app/target
 aar=$here/runtime/target/aar
+android=$here/framework/target/android.jar
+aapt2=$target/aapt2/aapt2
 unsigned=$target/apk/unsigned.apk
 
 fail() {
@@ -29,6 +31,18 @@ need() {
         fail "$purpose needs ${missing[*]%%:*}. On Debian or Ubuntu:" \
             "  apt-get install --no-install-recommends ${missing[*]#*:}"
     fi
+}
+
+# Unpacks the classes of Android's framework to compile against, unless they have not changed. $1: android-all.jar
+framework() {
+    local classes=$here/framework/target/classes digest
+    digest=$(stat -c '%n %s' "$1" && sha256sum <"$here/framework/Framework.java")
+    if [[ -f $classes.digest && $digest == "$(<"$classes.digest")" ]]; then return; fi
+    rm -rf "$classes"
+    mkdir -p "$classes"
+    ln -sf "$1" "$android"
+    java -XX:TieredStopAtLevel=1 "$here/framework/Framework.java" "$1" "$classes"
+    printf '%s\n' "$digest" >"$classes.digest"
 }
 
 # Unpacks the classes and native libraries of TFLite's Android archives, unless they have not changed.
@@ -62,17 +76,18 @@ models() {
     mv "$new" "$target/assets"
 }
 
-# Builds an APK of resources, manifest and models, without code, and R.java. $1: android.jar
+# Builds an APK of resources, manifest and models, without code, and R.java.
 resources() {
     local java=$target/generated-sources/aapt2
+    if [[ $(uname -sm) != 'Linux x86_64' ]]; then fail "The app is built on Linux for x86_64, not on $(uname -sm)"; fi
     models
     mkdir -p "$target/apk" "$java"
-    aapt2 compile --dir "$main/res" -o "$target/apk/compiled.zip"
-    # Debian's aapt2 does not know <queries> in the manifest, which it keeps, and a chunk of android.jar, which it
-    # does not need; both warnings are hidden.
-    aapt2 link -o "$target/apk/linked.apk" -I "$1" --manifest "$main/AndroidManifest.xml" --java "$java" \
-        --min-sdk-version 24 --target-sdk-version 34 -A "$target/assets" -0 .tflite "$target/apk/compiled.zip" \
-        --warn-manifest-validation 2> >(grep -v -e 'Unknown chunk type' -e 'unexpected element <queries>' >&2 || true)
+    unzip -qojDD "$target/aapt2/apktool-lib.jar" prebuilt/linux/aapt2_64 -d "$target/aapt2"
+    mv "${aapt2}_64" "$aapt2"
+    chmod +x "$aapt2"
+    "$aapt2" compile --dir "$main/res" -o "$target/apk/compiled.zip"
+    "$aapt2" link -o "$target/apk/linked.apk" -I "$android" --manifest "$main/AndroidManifest.xml" --java "$java" \
+        -A "$target/assets" -0 .tflite "$target/apk/compiled.zip"
     # The tests map the models from this file, as phones do from the complete APK.
     align "$target/apk/linked.apk" "$target/apk/resources.apk"
 }
@@ -92,26 +107,25 @@ test_runtime() {
     python3 "$here/../tests/runtimes/jvm_library.py" "$aar/tensorflow-lite" "$target/jni"
 }
 
-# Compiles the classes to dex code, unless they have not changed. $1: android.jar, $2: output folder
+# Compiles the classes to dex code, unless they have not changed. $1: output folder
 dex() {
     local java_home digest classes
     java_home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
-    mapfile -d '' classes < <(find "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z)
-    digest=$(find "$target/classes" "$here/runtime/target/classes" "$target/tools" -type f -print0 |
-        LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
-    if [[ -f $2/digest && $digest == "$(<"$2/digest")" ]]; then return; fi
-    rm -rf "$2"
-    mkdir -p "$2"
+    mapfile -d '' classes < <(find "$here/runtime/target/classes" "$here/captioner/target/classes" \
+        "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z)
+    digest=$(printf '%s\0' "${classes[@]}" "$target"/tools/* | xargs -0 sha256sum | sha256sum)
+    if [[ -f $1/digest && $digest == "$(<"$1/digest")" ]]; then return; fi
+    rm -rf "$1"
+    mkdir -p "$1"
     java -Xmx1g -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$target/tools/r8.jar" com.android.tools.r8.D8 \
-        --release --min-api 24 --lib "$java_home" --lib "$1" --output "$2" \
-        "$here"/runtime/target/runtime-*.jar "${classes[@]}"
-    printf '%s\n' "$digest" >"$2/digest"
+        --release --min-api 24 --lib "$java_home" --lib "$android" --output "$1" "${classes[@]}"
+    printf '%s\n' "$digest" >"$1/digest"
 }
 
-# Combines code, resources, models and native libraries into an aligned APK. $1: android.jar
+# Combines code, resources, models and native libraries into an aligned APK.
 package() {
     local stage=$target/apk/stage abi
-    dex "$1" "$target/apk/dex"
+    dex "$target/apk/dex"
     rm -rf "$stage"
     mkdir -p "$stage"
     cp "$target"/apk/dex/classes*.dex "$stage"
@@ -164,20 +178,20 @@ sign() {
 # Runs all steps. $1: output file
 apk() {
     local name
-    need "Building the app" aapt2:aapt zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven \
+    need "Building the app" zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven \
         zip:zip unzip:unzip xz:xz-utils
     # Maven runs the steps in a different folder.
     for name in APK_MODEL APK_DENSE APK_KEYSTORE; do
         if [[ -n ${!name:-} ]]; then export "$name=$(realpath -m "${!name}")"; fi
     done
-    printf 'Building the app; with an empty Maven repository, 200 MB are downloaded first\n'
+    printf 'Building the app; with an empty Maven repository, 260 MB are downloaded first\n'
     # shellcheck disable=SC2086  # may contain several arguments
-    mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
+    mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk prepare-package
     sign "$1"
 }
 
 case ${1:-} in
-    runtime | models | resources | package | sign | apk) "$@" ;;
+    framework | runtime | models | resources | package | sign | apk) "$@" ;;
     test-runtime) test_runtime ;;
     *) fail "usage: build.sh apk FILE (Maven runs the other steps)" ;;
 esac

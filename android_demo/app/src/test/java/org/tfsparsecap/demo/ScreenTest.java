@@ -30,7 +30,7 @@ import org.robolectric.shadows.ShadowActivity.IntentForResult;
 
 /** Base of the screen tests: the app on a simulated phone, and another app with photos. */
 @RunWith(RobolectricTestRunner.class)
-@Config(sdk = 34, application = TestApplication.class, qualifiers = "w411dp-h891dp-xhdpi")
+@Config(application = TestApplication.class, qualifiers = "w411dp-h891dp-xhdpi")
 public abstract class ScreenTest {
   private static final long TIMEOUT_MS = 30_000;
 
