@@ -4,6 +4,7 @@ import static org.junit.Assert.assertTrue;
 import static org.junit.Assert.fail;
 import static org.robolectric.Shadows.shadowOf;
 
+import android.Manifest;
 import android.app.Activity;
 import android.content.Intent;
 import android.net.Uri;
@@ -43,6 +44,7 @@ public abstract class ScreenTest {
     album = PhotoAlbum.install();
     Robolectric.buildContentProvider(CameraProvider.class).create(CameraFiles.AUTHORITY);
     app = (TestApplication) RuntimeEnvironment.getApplication();
+    shadowOf(app).grantPermissions(Manifest.permission.CAMERA);
   }
 
   @After

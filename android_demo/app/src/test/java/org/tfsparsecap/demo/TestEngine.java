@@ -10,6 +10,7 @@ import java.util.Collections;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.CaptioningResult;
@@ -29,6 +30,10 @@ final class TestEngine implements Engine {
   volatile boolean noCaptions;
   /** Whether the model finds no objects. */
   volatile boolean noObjects;
+  /** Number of camera frames, and the result of the last one. */
+  volatile int frames;
+
+  volatile CompletableFuture<CaptioningResult> lastFrame;
   volatile int opened;
   volatile int closed;
 
@@ -93,6 +98,18 @@ final class TestEngine implements Engine {
             noObjects ? Collections.emptyList() : captioning.objects(),
             reportTimes ? captioning.runMilliseconds() : Float.NaN,
             captioning.totalMilliseconds());
+      }
+
+      @Override
+      public CompletableFuture<CaptioningResult> submit(Bitmap image) {
+        frames++;
+        Throwable thrown = failure;
+        failure = null;
+        lastFrame = gate == null && thrown == null ? model.submit(image) : new CompletableFuture<>();
+        if (thrown != null) {
+          lastFrame.completeExceptionally(thrown);
+        }
+        return lastFrame;
       }
 
       @Override
