@@ -9,6 +9,7 @@ import android.hardware.camera2.CameraCharacteristics;
 import android.hardware.camera2.CameraDevice;
 import android.hardware.camera2.CameraManager;
 import android.hardware.camera2.CaptureRequest;
+import android.hardware.camera2.params.StreamConfigurationMap;
 import android.hardware.display.DisplayManager;
 import android.media.Image;
 import android.media.ImageReader;
@@ -116,9 +117,12 @@ final class CameraFrames implements FrameSource {
   private final class Opened extends CameraDevice.StateCallback implements ImageReader.OnImageAvailableListener {
     private final Listener listener;
     private final HandlerThread thread = new HandlerThread("camera");
+    private final Handler handler;
     private CameraCharacteristics camera;
-    private Handler handler;
-    // Used on the camera's thread from here on.
+    // Used on the camera's thread from here on, once the camera is being opened.
+    /** Whether the camera was requested and has not answered: it must be closed when it does. */
+    private boolean requested;
+
     private ImageReader reader;
     private CameraDevice device;
     private boolean closed;
@@ -145,6 +149,7 @@ final class CameraFrames implements FrameSource {
         fail(Problem.NO_CAMERA_DEVICE);
       } else {
         manager.openCamera(chosen, this, handler);
+        handler.post(() -> requested = device == null);
       }
     }
 
@@ -168,30 +173,46 @@ final class CameraFrames implements FrameSource {
       handler.post(
           () -> {
             closed = true;
-            if (device != null) {
-              device.close();
-            }
-            if (reader != null) {
-              reader.close();
+            if (!requested) {
+              release();
             }
           });
+    }
+
+    private void release() {
+      if (device != null) {
+        device.close();
+      }
+      if (reader != null) {
+        reader.close();
+      }
       thread.quitSafely();
+    }
+
+    /** Returns whether the camera, which has answered, is still wanted; otherwise it is closed. */
+    private boolean isWanted(CameraDevice device) {
+      this.device = device;
+      requested = false;
+      if (closed) {
+        release();
+      }
+      return !closed;
     }
 
     @Override
     @SuppressWarnings("deprecation") // the replacement requires Android 9
     public void onOpened(CameraDevice device) {
-      this.device = device;
-      if (closed) {
-        device.close();
+      if (!isWanted(device)) {
+        return;
+      }
+      StreamConfigurationMap streams = camera.get(CameraCharacteristics.SCALER_STREAM_CONFIGURATION_MAP);
+      Size[] sizes = streams == null ? null : streams.getOutputSizes(ImageFormat.YUV_420_888);
+      if (sizes == null || sizes.length == 0) {
+        fail(Problem.CAMERA_FAILED); // a camera that measures depth, for example
         return;
       }
       try {
-        Size size =
-            choose(
-                camera
-                    .get(CameraCharacteristics.SCALER_STREAM_CONFIGURATION_MAP)
-                    .getOutputSizes(ImageFormat.YUV_420_888));
+        Size size = choose(sizes);
         reader = ImageReader.newInstance(size.getWidth(), size.getHeight(), ImageFormat.YUV_420_888, 2);
         reader.setOnImageAvailableListener(this, handler);
         device.createCaptureSession(Collections.singletonList(reader.getSurface()), new Started(), handler);
@@ -203,15 +224,17 @@ final class CameraFrames implements FrameSource {
 
     @Override
     public void onDisconnected(CameraDevice device) {
-      this.device = device;
-      fail(Problem.CAMERA_IN_USE); // an app with a higher priority takes it
+      if (isWanted(device)) {
+        fail(Problem.CAMERA_IN_USE); // an app with a higher priority takes it
+      }
     }
 
     @Override
     public void onError(CameraDevice device, int error) {
-      this.device = device;
       Log.w(TAG, "camera error " + error);
-      fail(problem(error));
+      if (isWanted(device)) {
+        fail(problem(error));
+      }
     }
 
     @Override

@@ -1,16 +1,19 @@
 package org.tfsparsecap.demo;
 
 import android.Manifest;
+import android.content.ActivityNotFoundException;
 import android.content.Intent;
 import android.content.pm.PackageManager;
 import android.net.Uri;
 import android.os.Bundle;
 import android.provider.Settings;
+import android.util.Log;
 import android.view.accessibility.AccessibilityManager;
 import android.widget.Toolbar;
 
 /** Describes what the camera sees while the phone is pointed at it. */
 public final class LiveActivity extends ViewModelActivity<LiveState, LiveViewModel> {
+  private static final String TAG = "LiveActivity";
   private static final int CAMERA = 1;
   private static final String ASKED = "asked";
 
@@ -96,7 +99,11 @@ public final class LiveActivity extends ViewModelActivity<LiveState, LiveViewMod
     } else {
       // Android does not ask again.
       Uri app = Uri.fromParts("package", getPackageName(), null);
-      startActivity(new Intent(Settings.ACTION_APPLICATION_DETAILS_SETTINGS, app));
+      try {
+        startActivity(new Intent(Settings.ACTION_APPLICATION_DETAILS_SETTINGS, app));
+      } catch (ActivityNotFoundException absent) {
+        Log.w(TAG, "no settings", absent); // the message says where to allow it
+      }
     }
   }
 }

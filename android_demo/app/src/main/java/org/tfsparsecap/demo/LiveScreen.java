@@ -49,7 +49,8 @@ final class LiveScreen {
     boolean looking = state.stage() == LiveState.Stage.LOOKING;
     MainScreen.setText(now, looking ? CaptionFormat.live(activity, state.best(), state.objects()) : "");
     MainScreen.setVisible(now, now.length() > 0);
-    MainScreen.setText(stage, activity.getString(state.stage().text()));
+    MainScreen.setText(stage, state.problem() == null ? activity.getString(state.stage().text()) : "");
+    MainScreen.setVisible(stage, stage.length() > 0);
     MainScreen.setText(problem, state.problem() == null ? "" : state.problem().text(activity));
     MainScreen.setVisible(problemCard, state.problem() != null);
     root.setKeepScreenOn(looking);

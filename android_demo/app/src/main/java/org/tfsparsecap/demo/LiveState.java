@@ -8,15 +8,13 @@ import org.tfsparsecap.captioner.CaptioningResult;
 
 /** State of the live screen. Immutable. */
 final class LiveState implements ViewModel.State<LiveState> {
-  /** What the app does. */
+  /** What the app does, unless there is a problem. */
   enum Stage {
     /** The camera or the model is being opened. */
     STARTING(R.string.live_starting),
     LOOKING(R.string.live_looking),
     DARK(R.string.live_dark),
-    FLAT(R.string.live_flat),
-    /** There is a problem. */
-    STOPPED(R.string.live_stopped);
+    FLAT(R.string.live_flat);
 
     private final int text;
 
@@ -69,7 +67,7 @@ final class LiveState implements ViewModel.State<LiveState> {
 
   /** Stops because of a problem. */
   LiveState failed(Message problem) {
-    return new LiveState(Stage.STOPPED, frame, now, said, unsure, voice, problem, notice);
+    return new LiveState(Stage.STARTING, frame, now, said, unsure, voice, problem, notice);
   }
 
   /** Adds a caption of which the app is sure. */

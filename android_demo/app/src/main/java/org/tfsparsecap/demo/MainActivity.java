@@ -101,7 +101,9 @@ public final class MainActivity extends ViewModelActivity<MainState, MainViewMod
 
   @Override
   public boolean onOptionsItemSelected(MenuItem item) {
-    if (item.getItemId() == R.id.menu_models) {
+    if (item.getItemId() == R.id.menu_live) {
+      startActivity(new Intent(this, LiveActivity.class));
+    } else if (item.getItemId() == R.id.menu_models) {
       Photo selected = viewModel.state().selected();
       startActivity(ModelsActivity.intent(this, selected == null ? null : selected.uri()));
     } else if (item.getItemId() == R.id.menu_about) {
@@ -123,11 +125,6 @@ public final class MainActivity extends ViewModelActivity<MainState, MainViewMod
       }
     }
     viewModel.notice(Problem.NO_PICKER);
-  }
-
-  @Override
-  public void pointCamera() {
-    startActivity(new Intent(this, LiveActivity.class));
   }
 
   /**

@@ -18,8 +18,6 @@ final class MainScreen {
 
     void takePhoto();
 
-    void pointCamera();
-
     void copy(String caption);
 
     void share(String caption);
@@ -69,7 +67,6 @@ final class MainScreen {
 
     onClick(R.id.choose_photos, actionHandler::choosePhotos);
     onClick(R.id.take_photo, actionHandler::takePhoto);
-    onClick(R.id.point_camera, actionHandler::pointCamera);
     onClick(R.id.speak, viewModel::speak);
     onClick(R.id.retry, viewModel::retry);
     onClick(R.id.copy, () -> actionHandler.copy(sentence(viewModel.state().selected())));

@@ -6,8 +6,6 @@ import android.net.Uri;
 import java.io.File;
 import java.io.IOException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Executor;
-import java.util.concurrent.Executors;
 import org.tfsparsecap.captioner.AsyncCaptioner;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.Captioner;
@@ -19,9 +17,8 @@ import org.tfsparsecap.captioner.PhotoReader;
 /** The engine that uses TensorFlow Lite. */
 final class TFLiteEngine implements Engine {
   private final Context context;
-  // Only one caption at a time: concurrent ones would slow each other down and distort the latency.
+  // Only one photo at a time: concurrent captions would slow each other down and distort the latency.
   private final Object rotate = new Object();
-  private final Executor thread = Executors.newSingleThreadExecutor(work -> new Thread(work, "captioner"));
 
   TFLiteEngine(Context context) {
     this.context = context.getApplicationContext();
@@ -42,25 +39,16 @@ final class TFLiteEngine implements Engine {
     return PhotoReader.read(context.getContentResolver(), photo, side);
   }
 
-  private void runInTurn(Runnable work) {
-    thread.execute(
-        () -> {
-          synchronized (rotate) {
-            work.run();
-          }
-        });
-  }
-
   private final class TFLiteModel implements Model {
     private final Captioner captioner;
-    private final AsyncCaptioner background;
     private final ModelInfo info;
+    /** Null until a caption in the background is wanted. */
+    private volatile AsyncCaptioner background;
 
     TFLiteModel(CaptionerBundle bundle) throws BundleException {
       // Half of the cores: a phone's small cores slow down its large ones.
       int threads = Math.max(1, Math.min(4, Runtime.getRuntime().availableProcessors() / 2));
       captioner = new Captioner(bundle, threads);
-      background = new AsyncCaptioner(() -> captioner, TFLiteEngine.this::runInTurn);
       info = ModelInfo.of(bundle);
     }
 
@@ -78,12 +66,17 @@ final class TFLiteEngine implements Engine {
 
     @Override
     public CompletableFuture<CaptioningResult> submit(Bitmap image) {
+      if (background == null) {
+        background = new AsyncCaptioner(() -> captioner);
+      }
       return background.caption(image);
     }
 
     @Override
     public void close() {
-      background.close();
+      if (background != null) {
+        background.close();
+      }
       captioner.close();
     }
   }

@@ -165,7 +165,7 @@ public final class LiveTest extends ScreenTest {
   public void permissionIsAskedForWhenTheScreenIsOpened() {
     shadowOf(app).denyPermissions(Manifest.permission.CAMERA);
     MainActivity main = open().get();
-    click(main, R.id.point_camera);
+    shadowOf(main).clickMenuItem(R.id.menu_live);
     Intent started = shadowOf(main).getNextStartedActivity();
     assertEquals(LiveActivity.class.getName(), started.getComponent().getClassName());
     assertNull("asked too early", shadowOf(main).getLastRequestedPermission());
@@ -192,7 +192,7 @@ public final class LiveTest extends ScreenTest {
     for (Problem problem : new Problem[] {Problem.CAMERA_IN_USE, Problem.CAMERA_FAILED, Problem.NO_CAMERA_DEVICE}) {
       app.camera.listener.onProblem(problem);
       assertEquals(screen.getString(problem.text()), text(screen, R.id.problem));
-      assertEquals(screen.getString(R.string.live_stopped), text(screen, R.id.stage));
+      assertEquals("", text(screen, R.id.stage));
       assertNull(app.camera.listener);
       click(screen, R.id.retry);
       assertFalse(isShown(screen, R.id.problem));

@@ -56,7 +56,7 @@ public final class ScreenshotsTest extends ScreenTest {
 
   @Test
   public void live() throws IOException {
-    draw(pointAt("astronaut.jpg"), "live");
+    draw(pointAt("photographer.jpg"), "live");
   }
 
   @Test
