@@ -10,6 +10,7 @@ FUZZ_ARGS ?=
 # A variable MODEL in the environment is ignored.
 MODEL =
 DENSE =
+RUNTIME =
 KEYSTORE =
 KEY_ALIAS =
 MAVEN_ARGS ?=
@@ -27,15 +28,18 @@ APK := $(APP)/build/tfsparsecap.apk
 APK_WANTED := $(APP)/build/wanted.txt
 APK_MADE_WITH := $(APP)/build/made_with.txt
 # Folders as well, so that a deleted file counts as a change.
-APK_SOURCES := $(APP)/build.sh $(APP)/pom.xml $(APP)/runtime/pom.xml $(APP)/app/pom.xml \
-  $(wildcard tfsparsecap/captioning/captioners/*.tflite) $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
+AAR := $(APP)/build/captioner.aar
+AAR_SOURCES := $(APP)/build.sh $(wildcard $(APP)/pom.xml $(APP)/*/pom.xml $(APP)/framework/*.java) \
+  $(shell find $(APP)/captioner/src 2>/dev/null)
+APK_SOURCES := $(AAR_SOURCES) $(wildcard tfsparsecap/captioning/captioners/*.tflite) \
+  $(shell find $(APP)/app/src/main $(APP)/models 2>/dev/null)
 
 # Without compiled files, each process takes 9 seconds to import TensorFlow instead of 3.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast fuzz lint types docs format wheel apk test-android clean FORCE
+.PHONY: help setup demo test test-fast fuzz lint types docs format wheel apk aar test-android clean FORCE
 
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
@@ -49,6 +53,7 @@ help: ## Show this help
 	@echo "  PYTHON=...        the Python to set up with, 3.11 to 3.13   (now: $(PYTHON))"
 	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/slimming'"
 	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with (now: those of the project)"
+	@echo "  RUNTIME=...       another runtime for make apk: its .aar, or .aar:.aar of the runtime and of its API"
 	@echo "  KEYSTORE=... KEY_ALIAS=...   a release key for make apk; its password is asked for, or in KEYSTORE_PASSWORD"
 	@echo "  MAVEN_ARGS=...    more for mvn: -o to work offline, -Dmaven.repo.local=FOLDER"
 	@echo
@@ -94,14 +99,15 @@ wheel: $(READY) ## Build dist/tfsparsecap-*.whl
 	@ls dist/*.whl
 
 # The app needs nothing of .venv, unless bundles are given, which are checked first. Debian's packages for it:
-#   apt-get install --no-install-recommends aapt apksigner zipalign default-jdk-headless maven unzip xz-utils zip
-# and for its tests what is named above 'test' as well. android_demo/README.md says more.
+#   apt-get install --no-install-recommends apksigner binutils default-jdk-headless maven unzip xz-utils zip zipalign
+# and for its tests aapt and what is named above 'test' as well. android_demo/README.md says more.
 apk: $(APK) ## Build the Android app (see android_demo/README.md), with MODEL=my.tflite around your own bundle
 	@printf '%s: %s bytes, signed with %s\n' $< "$$(stat -c %s $<)" '$(or $(KEYSTORE),a debug key)'
 
 # Names of files may have spaces, which make would split at.
 $(APK) $(APK_WANTED): export APK_MODEL = $(MODEL)
 $(APK) $(APK_WANTED): export APK_DENSE = $(DENSE)
+$(APK) $(APK_WANTED): export APK_RUNTIME = $(RUNTIME)
 $(APK) $(APK_WANTED): export APK_KEYSTORE = $(KEYSTORE)
 $(APK) $(APK_WANTED): export APK_KEY_ALIAS = $(KEY_ALIAS)
 
@@ -117,10 +123,16 @@ endif
 # Newer than the app where this call wants other content than the app has, older where it does not.
 $(APK_WANTED): FORCE
 	@mkdir -p $(@D)
-	@for file in "$$APK_MODEL" "$$APK_DENSE" "$$APK_KEYSTORE"; do \
+	@IFS=:; for file in "$$APK_MODEL" "$$APK_DENSE" "$$APK_KEYSTORE" $$APK_RUNTIME; do \
 	  stat -Lc '%n %s %.Y' -- "$$file" 2>/dev/null || echo "$$file"; done > $@
 	@echo "$$APK_KEY_ALIAS" >> $@
 	@if cmp -s $@ $(APK_MADE_WITH); then touch -d @0 $@; fi
+
+aar: $(AAR) ## Build the captioner as a library for other apps, and its Javadoc beside it
+	@printf '%s: %s bytes, for apps with minSdk 24\n' $< "$$(stat -c %s $<)"
+
+$(AAR): $(AAR_SOURCES)
+	@MAVEN_ARGS='$(MAVEN_ARGS)' $(APP)/build.sh aar $@
 
 test-android: ## Run the app's own tests on the JVM, and nothing else
 	mvn -B $(MAVEN_ARGS) -f $(APP)/pom.xml test

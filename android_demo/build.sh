@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds the app without the Android SDK, with aapt2, zipalign and apksigner from Debian, and Maven.
-# `make apk` calls `build.sh apk FILE`, which runs all steps; Maven calls the other steps. Variables:
+# Builds the app without the Android SDK, with zipalign and apksigner from Debian, and Maven.
+# `make apk` calls `build.sh apk FILE` and `make aar` calls `build.sh aar FILE`, which run all steps; Maven calls the
+# other steps. Variables:
 #   APK_MODEL, APK_DENSE            bundles to package instead of the project's; `make apk` checks them
+#   APK_RUNTIME                     AARs of another runtime, with a colon between them
 #   APK_KEYSTORE, APK_KEY_ALIAS     release key; without one, a debug key is created and reused
 #   KEYSTORE_PASSWORD               its password; the script asks for it if the variable is not set
 #   MAVEN_ARGS                      additional arguments of mvn, such as -o (offline)
@@ -12,6 +14,8 @@ main=$here/app/src/main
 shipped=$here/../tfsparsecap/captioning/captioners
 target=$here/app/target
 aar=$here/runtime/target/aar
+android=$here/framework/target/android.jar
+aapt2=$target/aapt2/aapt2
 unsigned=$target/apk/unsigned.apk
 
 fail() {
@@ -31,18 +35,75 @@ need() {
     fi
 }
 
-# Unpacks the classes and native libraries of TFLite's Android archives, unless they have not changed.
+# Unpacks the classes of Android's framework to compile against, unless they have not changed. $1: android-all.jar
+framework() {
+    local classes=$here/framework/target/classes digest
+    digest=$(stat -c '%n %s' "$1" && sha256sum <"$here/framework/Framework.java")
+    if [[ -f $classes.digest && $digest == "$(<"$classes.digest")" ]]; then return; fi
+    rm -rf "$classes"
+    mkdir -p "$classes"
+    ln -sf "$1" "$android"
+    java -XX:TieredStopAtLevel=1 "$here/framework/Framework.java" "$1" "$classes"
+    printf '%s\n' "$digest" >"$classes.digest"
+}
+
+# Unpacks the classes and native libraries of the runtime, unless they have not changed: those of TFLite's Android
+# archives, or of those in APK_RUNTIME.
 runtime() {
-    local package digest
-    digest=$(sha256sum "$aar"/*.aar)
-    if [[ -f $aar/digest && $digest == "$(<"$aar/digest")" ]]; then return; fi
-    rm -rf "$here"/runtime/target/classes "$here"/runtime/target/runtime-*.jar
-    mkdir -p "$here/runtime/target/classes"
-    for package in tensorflow-lite tensorflow-lite-api; do
-        unzip -qo "$aar/$package.aar" -d "$aar/$package"
-        unzip -qo "$aar/$package/classes.jar" -d "$here/runtime/target/classes"
+    local files=("$aar"/*.aar) file digest classes=$here/runtime/target/classes libraries=$here/runtime/target/jni
+    if [[ -n ${APK_RUNTIME:-} ]]; then IFS=: read -ra files <<<"$APK_RUNTIME"; fi
+    digest=$(sha256sum "${files[@]}")
+    if [[ -f $libraries/digest && $digest == "$(<"$libraries/digest")" ]]; then return; fi
+    rm -rf "$classes" "$libraries" "$aar/unpacked"
+    mkdir -p "$classes"
+    for file in "${files[@]}"; do
+        unzip -qo "$file" -d "$aar/unpacked"
+        unzip -qo "$aar/unpacked/classes.jar" -d "$classes"
     done
-    printf '%s\n' "$digest" >"$aar/digest"
+    mv "$aar/unpacked/jni" "$libraries"
+    rm -r "$aar/unpacked"
+    printf '%s\n' "$digest" >"$libraries/digest"
+}
+
+# Exits with a message unless the archives of APK_RUNTIME are a runtime with the Java API of TensorFlow Lite.
+check_runtime() {
+    local files file names classes
+    IFS=: read -ra files <<<"$APK_RUNTIME"
+    classes=$(mktemp)
+    for file in "${files[@]}"; do
+        if ! unzip -p "$file" classes.jar >"$classes" 2>/dev/null; then
+            rm "$classes"
+            fail "RUNTIME is $file: not an Android archive with a classes.jar; give the .aar of a TensorFlow Lite runtime"
+        fi
+        names+=$(unzip -Z1 "$classes" && unzip -Z1 "$file")$'\n'
+    done
+    rm "$classes"
+    for file in Interpreter DataType; do
+        if ! grep -qx "org/tensorflow/lite/$file.class" <<<"$names"; then
+            fail "RUNTIME has no class org.tensorflow.lite.$file: give the archive of the API too, RUNTIME=this.aar:api.aar"
+        fi
+    done
+    if ! grep -qxE 'jni/(arm64-v8a|armeabi-v7a|x86_64)/.*\.so' <<<"$names"; then
+        fail "RUNTIME has no native library: give the .aar of a TensorFlow Lite runtime for Android"
+    fi
+}
+
+# Prints how each library of a folder is aligned. The least alignment of a LOAD segment counts: Android loads a library
+# on pages of that size and smaller. $1: folder with lib/ABI/*.so
+alignment() {
+    local library least
+    while IFS= read -r -d '' library; do
+        least=$(LC_ALL=C readelf -lW "$library" | awk '$1 == "LOAD" { print $NF }' | sort -u | while read -r bytes; do
+            printf '%d\n' "$bytes"
+        done | sort -n | head -n 1)
+        printf '%s: LOAD segments aligned to %d KB' "${library#"$1/"}" "$((least / 1024))"
+        # 32-bit Android always has pages of 4 KB.
+        if ((least >= 16384)) || [[ $library == */armeabi-v7a/* || $library == */x86/* ]]; then
+            printf '\n'
+        else
+            printf '; phones with pages of 16 KB load it only in compatibility mode\n'
+        fi
+    done < <(find "$1/lib" -name '*.so' -print0 | LC_ALL=C sort -z)
 }
 
 # Provides the models as assets: the user's bundles, or those of the package and the dense twin of the first.
@@ -62,17 +123,18 @@ models() {
     mv "$new" "$target/assets"
 }
 
-# Builds an APK of resources, manifest and models, without code, and R.java. $1: android.jar
+# Builds an APK of resources, manifest and models, without code, and R.java.
 resources() {
     local java=$target/generated-sources/aapt2
+    if [[ $(uname -sm) != 'Linux x86_64' ]]; then fail "The app is built on Linux for x86_64, not on $(uname -sm)"; fi
     models
     mkdir -p "$target/apk" "$java"
-    aapt2 compile --dir "$main/res" -o "$target/apk/compiled.zip"
-    # Debian's aapt2 does not know <queries> in the manifest, which it keeps, and a chunk of android.jar, which it
-    # does not need; both warnings are hidden.
-    aapt2 link -o "$target/apk/linked.apk" -I "$1" --manifest "$main/AndroidManifest.xml" --java "$java" \
-        --min-sdk-version 24 --target-sdk-version 34 -A "$target/assets" -0 .tflite "$target/apk/compiled.zip" \
-        --warn-manifest-validation 2> >(grep -v -e 'Unknown chunk type' -e 'unexpected element <queries>' >&2 || true)
+    unzip -qojDD "$target/aapt2/apktool-lib.jar" prebuilt/linux/aapt2_64 -d "$target/aapt2"
+    mv "${aapt2}_64" "$aapt2"
+    chmod +x "$aapt2"
+    "$aapt2" compile --dir "$main/res" -o "$target/apk/compiled.zip"
+    "$aapt2" link -o "$target/apk/linked.apk" -I "$android" --manifest "$main/AndroidManifest.xml" --java "$java" \
+        -A "$target/assets" -0 .tflite "$target/apk/compiled.zip"
     # The tests map the models from this file, as phones do from the complete APK.
     align "$target/apk/linked.apk" "$target/apk/resources.apk"
 }
@@ -89,36 +151,37 @@ test_runtime() {
     for package in monitor espresso-idling-resource; do
         unzip -qo "$target/test-aars/$package.aar" classes.jar -d "$target/test-aars/$package"
     done
-    python3 "$here/../tests/runtimes/jvm_library.py" "$aar/tensorflow-lite" "$target/jni"
+    python3 "$here/../tests/runtimes/jvm_library.py" "$here/runtime/target" "$target/jni"
 }
 
-# Compiles the classes to dex code, unless they have not changed. $1: android.jar, $2: output folder
+# Compiles the classes to dex code, unless they have not changed. $1: output folder
 dex() {
     local java_home digest classes
     java_home=$(dirname "$(dirname "$(readlink -f "$(command -v javac)")")")
-    mapfile -d '' classes < <(find "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z)
-    digest=$(find "$target/classes" "$here/runtime/target/classes" "$target/tools" -type f -print0 |
-        LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
-    if [[ -f $2/digest && $digest == "$(<"$2/digest")" ]]; then return; fi
-    rm -rf "$2"
-    mkdir -p "$2"
+    mapfile -d '' classes < <(find "$here/runtime/target/classes" "$here/captioner/target/classes" \
+        "$target/classes" -name '*.class' -print0 | LC_ALL=C sort -z)
+    digest=$(printf '%s\0' "${classes[@]}" "$target"/tools/* | xargs -0 sha256sum | sha256sum)
+    if [[ -f $1/digest && $digest == "$(<"$1/digest")" ]]; then return; fi
+    rm -rf "$1"
+    mkdir -p "$1"
     java -Xmx1g -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$target/tools/r8.jar" com.android.tools.r8.D8 \
-        --release --min-api 24 --lib "$java_home" --lib "$1" --output "$2" \
-        "$here"/runtime/target/runtime-*.jar "${classes[@]}"
-    printf '%s\n' "$digest" >"$2/digest"
+        --release --min-api 24 --lib "$java_home" --lib "$android" --output "$1" "${classes[@]}"
+    printf '%s\n' "$digest" >"$1/digest"
 }
 
-# Combines code, resources, models and native libraries into an aligned APK. $1: android.jar
+# Combines code, resources, models and native libraries into an aligned APK.
 package() {
     local stage=$target/apk/stage abi
-    dex "$1" "$target/apk/dex"
+    dex "$target/apk/dex"
     rm -rf "$stage"
     mkdir -p "$stage"
     cp "$target"/apk/dex/classes*.dex "$stage"
     for abi in arm64-v8a armeabi-v7a x86_64; do
+        if [[ ! -d $here/runtime/target/jni/$abi ]]; then continue; fi
         mkdir -p "$stage/lib/$abi"
-        cp "$aar/tensorflow-lite/jni/$abi/libtensorflowlite_jni.so" "$stage/lib/$abi/"
+        cp "$here/runtime/target/jni/$abi"/*.so "$stage/lib/$abi/"
     done
+    alignment "$stage"
     # For reproducible builds: fixed times, no owners, sorted.
     find "$stage" -exec touch -d '1981-01-01 00:00:00 UTC' {} +
     cp "$target/apk/resources.apk" "$unsigned.new"
@@ -161,23 +224,53 @@ sign() {
     mv "$output.new" "$output"
 }
 
-# Runs all steps. $1: output file
-apk() {
+# Packages the captioner as a library, and its documentation beside it. $1: output file
+aar() {
+    local module=$here/captioner stage=$here/captioner/target/aar docs=$here/captioner/target/javadoc output
+    output=$(realpath -m "$1")
+    prepare "Building the library" captioner
+    rm -rf "$stage" "$docs"
+    mkdir -p "$stage" "$(dirname "$output")"
+    jar --create --file "$stage/classes.jar" --date=1981-01-01T00:00:00Z -C "$module/target/classes" .
+    cp "$module/src/main/AndroidManifest.xml" "$stage"
+    : >"$stage/R.txt"
+    find "$stage" -exec touch -d '1981-01-01 00:00:00 UTC' {} +
+    rm -f "$output.new"
+    (cd "$stage" && TZ=UTC zip -qX "$output.new" AndroidManifest.xml R.txt classes.jar)
+    javadoc -quiet -Xdoclint:all,-missing -Werror -notimestamp -public --release 8 -d "$docs" \
+        -classpath "$here/framework/target/classes:$here/runtime/target/classes" \
+        -sourcepath "$module/src/main/java" org.tfsparsecap.captioner
+    jar --create --file "${output%.aar}-javadoc.jar" --date=1981-01-01T00:00:00Z -C "$docs" .
+    mv "$output.new" "$output"
+}
+
+# Runs the steps of Maven. $1: purpose; $2: module, with those that it needs
+prepare() {
     local name
-    need "Building the app" aapt2:aapt zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven \
+    need "$1" zipalign:zipalign apksigner:apksigner javac:default-jdk-headless mvn:maven readelf:binutils \
         zip:zip unzip:unzip xz:xz-utils
     # Maven runs the steps in a different folder.
     for name in APK_MODEL APK_DENSE APK_KEYSTORE; do
         if [[ -n ${!name:-} ]]; then export "$name=$(realpath -m "${!name}")"; fi
     done
-    printf 'Building the app; with an empty Maven repository, 200 MB are downloaded first\n'
+    if [[ -n ${APK_RUNTIME:-} ]]; then
+        APK_RUNTIME=$(tr : '\n' <<<"$APK_RUNTIME" | xargs -d '\n' realpath -m | paste -sd:)
+        export APK_RUNTIME
+        check_runtime
+    fi
+    printf '%s; with an empty Maven repository, 260 MB are downloaded first\n' "$1"
     # shellcheck disable=SC2086  # may contain several arguments
-    mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk package
+    mvn -B -q ${MAVEN_ARGS:-} -f "$here/pom.xml" -Dapk prepare-package -pl "$2" -am
+}
+
+# Runs all steps. $1: output file
+apk() {
+    prepare "Building the app" app
     sign "$1"
 }
 
 case ${1:-} in
-    runtime | models | resources | package | sign | apk) "$@" ;;
+    framework | runtime | models | resources | package | sign | apk | aar) "$@" ;;
     test-runtime) test_runtime ;;
-    *) fail "usage: build.sh apk FILE (Maven runs the other steps)" ;;
+    *) fail "usage: build.sh apk FILE or build.sh aar FILE (Maven runs the other steps)" ;;
 esac

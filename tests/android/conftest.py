@@ -23,6 +23,7 @@ TOOLS = {
     "aapt2": "aapt",
     "apksigner": "apksigner",
     "zipalign": "zipalign",
+    "readelf": "binutils",
     "zip": "zip",
     "unzip": "unzip",
     "xz": "xz-utils",
@@ -101,9 +102,9 @@ class Checkout:
             check=False,
         )
 
-    def build(self, *variables: str) -> subprocess.CompletedProcess:
-        """Runs `make apk`, which must succeed."""
-        result = self.run("make", "apk", *variables)
+    def build(self, *variables: str, target: str = "apk") -> subprocess.CompletedProcess:
+        """Runs `make apk` or another target, which must succeed."""
+        result = self.run("make", target, *variables)
         assert result.returncode == 0, result.stdout + result.stderr
         return result
 

@@ -35,6 +35,17 @@ def data_offset(file: Path, entry: zipfile.ZipInfo) -> int:
     return entry.header_offset + len(header) + name + extra
 
 
+def newest_java() -> dict[str, str]:
+    """The environment that selects the newest JDK: the tests run on Android 16 with JDK 21 and later."""
+    homes = [
+        (int(version.group(1)), str(release.parent))
+        for release in Path("/usr/lib/jvm").glob("*/release")
+        if (version := re.search(r'^JAVA_VERSION="(\d+)', release.read_text(encoding="utf-8"), re.M))
+        and (release.parent / "bin" / "javac").exists()
+    ]
+    return {"JAVA_HOME": max(homes)[1]} if homes else {}
+
+
 def entries(apk: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(apk) as archive:
         assert archive.testzip() is None
@@ -53,7 +64,7 @@ def test_java_tests_pass(checkout, record_property):
     command = ("mvn", "-B", "-f", "android_demo/pom.xml", "test")
     # Some tests caption photographs in a folder beside the repository, not beside its copy.
     shared = os.environ.get("TFSPARSECAP_SHARED", str(REPOSITORY.parent / "shared"))
-    result = checkout.run(*command, TFSPARSECAP_SHARED=shared)
+    result = checkout.run(*command, TFSPARSECAP_SHARED=shared, **newest_java())
     folder = checkout.path / "android_demo" / "app"
     cases = [
         case
@@ -67,7 +78,10 @@ def test_java_tests_pass(checkout, record_property):
         if problem.tag in ("failure", "error")
     ]
     skipped = [case.get("name") for case in cases if case.find("skipped") is not None]
-    counts = f"{len(cases)} run, {len(failed)} failed, {len(skipped)} skipped {skipped or ''}"
+    (sdk,) = re.findall(
+        r"sdk=(\d+)", (folder / "target/test-classes/robolectric.properties").read_text(encoding="utf-8")
+    )
+    counts = f"{len(cases)} run on API {sdk}, {len(failed)} failed, {len(skipped)} skipped {skipped or ''}"
     record_property("message", f"Java tests of the app: {counts}")
     assert not failed, "\n".join(failed)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
@@ -90,7 +104,7 @@ def test_apk_declares_package_versions_and_activity(apk):
     (package,) = re.findall(r"^package: (.*)", badging, re.M)
     assert "name='org.tfsparsecap.demo'" in package
     assert re.search(r"versionCode='[1-9]\d*' versionName='\d+(\.\d+)+'", package)
-    assert re.findall(r"^(?:sdkVersion|targetSdkVersion):'(\d+)'", badging, re.M) == ["24", "34"]
+    assert re.findall(r"^(?:sdkVersion|targetSdkVersion):'(\d+)'", badging, re.M) == ["24", "36"]
     (abis,) = re.findall(r"^native-code: (.*)", badging, re.M)
     assert re.findall(r"'([^']+)'", abis) == list(ABIS)
     (label,) = re.findall(r"^application-label:'([^']+)'", badging, re.M)
@@ -102,18 +116,21 @@ def test_apk_declares_package_versions_and_activity(apk):
     ]
     # The app can be installed on phones without a camera.
     assert not re.findall(r"uses-feature: .*", badging)
+    assert re.findall(r"^uses-permission: name='([^']+)'", badging, re.M) == ["android.permission.CAMERA"]
 
 
-def test_apk_requests_no_permission(apk):
-    assert output("aapt2", "dump", "permissions", apk).split() == ["package:", "org.tfsparsecap.demo"]
-
-
-def test_manifest_keeps_elements_unknown_to_debians_aapt2(apk):
+def test_manifest_keeps_elements_of_newer_androids(apk):
     manifest = output("aapt2", "dump", "xmltree", "--file", "AndroidManifest.xml", apk)
     (queries,) = re.findall(r"^ *E: queries .*\n((?:.*\n)*?) *E: application", manifest, re.M)
     asked = re.findall(r'name\(0x01010003\)="([^"]+)"', queries)
     assert asked == ["android.intent.action.TTS_SERVICE", "android.media.action.IMAGE_CAPTURE"]
-    assert "extractNativeLibs(0x010104ea)=false" in manifest
+    # The ids and the value of "enabled" are those of Android 16's public.xml and attrs_manifest.xml.
+    for attribute in (
+        "extractNativeLibs(0x010104ea)=false",
+        "enableOnBackInvokedCallback(0x0101066c)=true",
+        "pageSizeCompat(0x010106ab)=32",
+    ):
+        assert attribute in manifest
 
 
 def test_models_and_libraries_are_uncompressed_and_page_aligned(apk):
@@ -124,6 +141,18 @@ def test_models_and_libraries_are_uncompressed_and_page_aligned(apk):
         assert info.compress_type == zipfile.ZIP_STORED, info.filename
         assert data_offset(apk, info) % PAGE == 0, info.filename
     output("zipalign", "-c", str(PAGE), apk)
+    # Newer versions check the pages of libraries apart from other files.
+    if "-P" in subprocess.run(["zipalign"], capture_output=True, text=True, check=False).stderr:
+        output("zipalign", "-c", "-P", "16", "4", apk)
+
+
+def test_libraries_are_aligned_as_the_readme_says(apk, tmp_path):
+    """On the 4 KB of TensorFlow Lite 2.16.1; with 16 KB, the README and the manifest should say so."""
+    with zipfile.ZipFile(apk) as archive:
+        libraries = [archive.extract(f"lib/{abi}/{LIBRARY}", tmp_path) for abi in ABIS]
+    for library in libraries:
+        segments = re.findall(r"^ *LOAD .* (0x[0-9a-f]+)$", output("readelf", "-lW", library), re.M)
+        assert segments and set(segments) == {"0x1000"}, library
 
 
 def test_apk_contains_the_models_of_the_repository(apk):
@@ -154,7 +183,81 @@ def test_code_contains_the_interpreter_and_all_classes_in_the_manifest(apk):
     assert not re.search(rb"org/junit|robolectric", code)
 
 
-# --- make apk
+# --- make apk and make aar
+
+
+def small_runtime(folder: Path) -> Path:
+    """TFLite's classes with libraries of one function each, aligned to 4, 16 and 64 KB."""
+    (folder / "jni").mkdir()
+    (folder / "one.c").write_text("int one(void) { return 1; }\n", encoding="utf-8")
+    with zipfile.ZipFile(folder / "my runtime.aar", "w") as archive:
+        with zipfile.ZipFile(io.BytesIO(tflite_2_16.android_package())) as package:
+            archive.writestr("classes.jar", package.read("classes.jar"))
+        for name, bytes_ in (("a4", 4096), ("b16", 16384), ("c64", 65536)):
+            library = folder / f"lib{name}.so"
+            pages = f"-Wl,-z,max-page-size={bytes_}"
+            output("gcc", "-shared", "-nostdlib", pages, "-o", library, folder / "one.c")
+            archive.write(library, f"jni/x86_64/{library.name}")
+    return folder / "my runtime.aar"
+
+
+def test_another_runtime_is_packaged_and_its_alignment_printed(checkout, apk, tmp_path):
+    before = entries(apk)
+    api = next((checkout.path / "android_demo/runtime/target/aar").glob("*-api.aar"))
+    printed = checkout.build(f"RUNTIME={small_runtime(tmp_path)}:{api}").stdout
+    lines = re.findall(r"^lib/(\S+): LOAD segments aligned to (\d+) KB(.*)", printed, re.M)
+    compatibility = "; phones with pages of 16 KB load it only in compatibility mode"
+    assert lines == [
+        ("x86_64/liba4.so", "4", compatibility),
+        ("x86_64/libb16.so", "16", ""),
+        ("x86_64/libc64.so", "64", ""),
+    ]
+    changed = {name: content for name, content in entries(checkout.apk).items() if name.startswith("lib/")}
+    assert changed == {
+        f"lib/x86_64/lib{name}.so": (tmp_path / f"lib{name}.so").read_bytes() for name in ("a4", "b16", "c64")
+    }
+    assert {name for name in before if not name.startswith("lib/")} <= entries(checkout.apk).keys()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("absent.aar", "not an Android archive with a classes.jar"),
+        ("api.aar", "RUNTIME has no class org.tensorflow.lite.Interpreter"),
+        ("runtime.aar", "RUNTIME has no class org.tensorflow.lite.DataType"),
+        ("classes.aar:api.aar", "RUNTIME has no native library"),
+    ],
+)
+def test_wrong_runtime_is_one_sentence(files, message, checkout, apk, tmp_path):
+    package = tflite_2_16.android_package()
+    (tmp_path / "runtime.aar").write_bytes(package)
+    folder = checkout.path / "android_demo/runtime/target/aar"
+    shutil.copy(next(folder.glob("*-api.aar")), tmp_path / "api.aar")
+    with (
+        zipfile.ZipFile(io.BytesIO(package)) as whole,
+        zipfile.ZipFile(tmp_path / "classes.aar", "w") as archive,
+    ):
+        archive.writestr("classes.jar", whole.read("classes.jar"))
+    given = ":".join(str(tmp_path / file) for file in files.split(":"))
+    result = checkout.run("android_demo/build.sh", "apk", str(tmp_path / "never.apk"), APK_RUNTIME=given)
+    assert result.returncode == 2
+    assert message in result.stderr and len(result.stderr.splitlines()) == 1
+    assert "Building" not in result.stdout
+
+
+def test_library_contains_the_captioner_and_its_documentation(checkout, apk):
+    checkout.build(target="aar")
+    folder = checkout.path / "android_demo/build"
+    with zipfile.ZipFile(folder / "captioner.aar") as archive:
+        assert {"AndroidManifest.xml", "R.txt", "classes.jar"} == set(archive.namelist())
+        with zipfile.ZipFile(io.BytesIO(archive.read("classes.jar"))) as classes:
+            names = {name for name in classes.namelist() if name.endswith(".class")}
+    package = "org/tfsparsecap/captioner/"
+    assert {f"{package}Captioner.class", f"{package}AsyncCaptioner.class"} <= names
+    assert all(name.startswith(package) for name in names)
+    with zipfile.ZipFile(folder / "captioner-javadoc.jar") as docs:
+        page = docs.read(f"{package}AsyncCaptioner.html").decode()
+    assert "CompletableFuture" in page
 
 
 def test_second_make_only_prints_the_path(checkout, apk):
@@ -226,6 +329,6 @@ def test_build_names_missing_tools(tmp_path):
     )
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
-        "Building the app needs aapt2 apksigner. On Debian or Ubuntu:",
-        "  apt-get install --no-install-recommends aapt apksigner",
+        "Building the app needs apksigner readelf. On Debian or Ubuntu:",
+        "  apt-get install --no-install-recommends apksigner binutils",
     ]

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from bundle_fixtures import captions_of_100, damage, graphs, model_captions, objects, texts
-from image_fixtures import formats, scalings, scenes
+from image_fixtures import camera_frame, formats, scalings, scenes
 
 RESOURCES = Path(__file__).resolve().parents[1] / "resources" / "captioner"
 
@@ -28,6 +28,7 @@ def main() -> None:
             old.unlink()
     write("scalings.json", scalings(RESOURCES))
     write("formats.json", formats(RESOURCES))
+    camera_frame(RESOURCES)
     images = scenes(RESOURCES)
     write("captions.json", model_captions(images))
     graphs(RESOURCES)

@@ -17,6 +17,8 @@ SCALINGS = [
     (2000, 3, 11), (3, 1500, 13), (113, 111, 112), (97, 61, 48), (31, 29, 30),
 ]  # fmt: skip
 ODD_SIZE = 20
+#: Height, width; even.
+FRAME = (36, 48)
 
 
 def scalings(folder: Path) -> list[dict]:
@@ -30,6 +32,15 @@ def scalings(folder: Path) -> list[dict]:
         square.save(folder / f"{name}_expected.png")
         cases.append({"image": f"{name}.png", "side": side, "expected": f"{name}_expected.png"})
     return cases
+
+
+def camera_frame(folder: Path) -> None:
+    """A frame as cameras deliver it, YUV 4:2:0 in three planes, and its colours."""
+    luma, *chroma = Image.fromarray(_soft(*FRAME)).convert("YCbCr").split()
+    half = [plane.resize((FRAME[1] // 2, FRAME[0] // 2), Image.Resampling.BOX) for plane in chroma]
+    (folder / "frame.yuv").write_bytes(b"".join(plane.tobytes() for plane in (luma, *half)))
+    whole = [plane.resize(luma.size, Image.Resampling.NEAREST) for plane in half]
+    Image.merge("YCbCr", (luma, *whole)).convert("RGB").save(folder / "frame_expected.png")
 
 
 def formats(folder: Path) -> list[dict]:

@@ -68,6 +68,10 @@ public class CaptionApplication extends Application {
     return new TtsSpeaker(this);
   }
 
+  FrameSource createCamera() {
+    return new CameraFrames(this);
+  }
+
   long freeBytes(File folder) {
     return folder.getUsableSpace();
   }

@@ -18,6 +18,16 @@ final class CaptionFormat {
   private CaptionFormat() {}
 
   /**
+   * Whether the model is sure of a caption, which may be null. One of unknown confidence counts as
+   * sure, as everywhere in the app.
+   */
+  static boolean isSure(Caption caption) {
+    return caption != null
+        && !caption.text().isEmpty()
+        && !(caption.hasConfidence() && caption.confidence() < NOT_SURE);
+  }
+
+  /**
    * Whether the likely objects in a photo are shown instead of its caption, of which the model is not
    * sure.
    *
@@ -97,6 +107,16 @@ final class CaptionFormat {
     }
     String words = context.getString(confidence(caption.confidence()));
     return context.getString(R.string.confidence, words, percent(context, caption.confidence()));
+  }
+
+  /** The confidence in a frame of the camera; if the model is not sure, with what it may be. */
+  static CharSequence live(Context context, Caption caption, List<String> objects) {
+    if (caption == null || caption.text().isEmpty()) {
+      return context.getString(R.string.not_sure);
+    }
+    return namesObjects(caption, objects)
+        ? sentence(context, caption, objects)
+        : confidence(context, caption, objects);
   }
 
   /** The confidence as a percentage; empty if unknown. */

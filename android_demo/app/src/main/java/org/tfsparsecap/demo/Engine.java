@@ -4,13 +4,15 @@ import android.graphics.Bitmap;
 import android.net.Uri;
 import java.io.File;
 import java.io.IOException;
+import java.util.concurrent.CompletableFuture;
+import org.tfsparsecap.captioner.AsyncCaptioner;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.CaptioningResult;
 import org.tfsparsecap.captioner.PhotoException;
 
 /**
- * The captioning functions that the screens use. All methods are slow: call them off the main
- * thread.
+ * The captioning functions that the screens use. All methods but {@link Model#submit} are slow: call
+ * them off the main thread.
  */
 interface Engine {
   /**
@@ -48,6 +50,9 @@ interface Engine {
      * @throws BundleException the model fails on this image.
      */
     CaptioningResult caption(Bitmap image) throws BundleException;
+
+    /** Captions an image in the background, see {@link AsyncCaptioner#caption(Bitmap)}. */
+    CompletableFuture<CaptioningResult> submit(Bitmap image);
 
     @Override
     void close();

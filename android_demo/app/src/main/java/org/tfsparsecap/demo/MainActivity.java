@@ -1,9 +1,11 @@
 package org.tfsparsecap.demo;
 
+import android.Manifest;
 import android.content.ActivityNotFoundException;
 import android.content.ClipData;
 import android.content.ClipboardManager;
 import android.content.Intent;
+import android.content.pm.PackageManager;
 import android.net.Uri;
 import android.os.Build;
 import android.os.Bundle;
@@ -80,6 +82,18 @@ public final class MainActivity extends ViewModelActivity<MainState, MainViewMod
   }
 
   @Override
+  public void onRequestPermissionsResult(int request, String[] permissions, int[] results) {
+    if (results.length == 0) {
+      return; // the question was interrupted
+    }
+    if (results[0] == PackageManager.PERMISSION_GRANTED) {
+      takePhoto();
+    } else {
+      viewModel.notice(Problem.CAMERA_REFUSED);
+    }
+  }
+
+  @Override
   public boolean onCreateOptionsMenu(Menu menu) {
     getMenuInflater().inflate(R.menu.main, menu);
     return true;
@@ -87,7 +101,9 @@ public final class MainActivity extends ViewModelActivity<MainState, MainViewMod
 
   @Override
   public boolean onOptionsItemSelected(MenuItem item) {
-    if (item.getItemId() == R.id.menu_models) {
+    if (item.getItemId() == R.id.menu_live) {
+      startActivity(new Intent(this, LiveActivity.class));
+    } else if (item.getItemId() == R.id.menu_models) {
       Photo selected = viewModel.state().selected();
       startActivity(ModelsActivity.intent(this, selected == null ? null : selected.uri()));
     } else if (item.getItemId() == R.id.menu_about) {
@@ -111,8 +127,16 @@ public final class MainActivity extends ViewModelActivity<MainState, MainViewMod
     viewModel.notice(Problem.NO_PICKER);
   }
 
+  /**
+   * Starts the camera app. It needs no permission, but Android lets an app that declares the camera's
+   * permission, as the live screen must, start it only with that permission.
+   */
   @Override
   public void takePhoto() {
+    if (checkSelfPermission(Manifest.permission.CAMERA) != PackageManager.PERMISSION_GRANTED) {
+      requestPermissions(new String[] {Manifest.permission.CAMERA}, TAKE);
+      return;
+    }
     Uri into = viewModel.prepareCamera();
     if (into == null) {
       return;

@@ -5,6 +5,8 @@ import android.graphics.Bitmap;
 import android.net.Uri;
 import java.io.File;
 import java.io.IOException;
+import java.util.concurrent.CompletableFuture;
+import org.tfsparsecap.captioner.AsyncCaptioner;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.Captioner;
 import org.tfsparsecap.captioner.CaptionerBundle;
@@ -15,7 +17,7 @@ import org.tfsparsecap.captioner.PhotoReader;
 /** The engine that uses TensorFlow Lite. */
 final class TFLiteEngine implements Engine {
   private final Context context;
-  // Only one caption at a time: concurrent ones would slow each other down and distort the latency.
+  // Only one photo at a time: concurrent captions would slow each other down and distort the latency.
   private final Object rotate = new Object();
 
   TFLiteEngine(Context context) {
@@ -24,12 +26,12 @@ final class TFLiteEngine implements Engine {
 
   @Override
   public Model openBuiltIn(ModelChoice choice) throws BundleException, IOException {
-    return new TFLiteModel(CaptionerBundle.fromAsset(context.getAssets(), choice.fileName()), rotate);
+    return new TFLiteModel(CaptionerBundle.fromAsset(context.getAssets(), choice.fileName()));
   }
 
   @Override
   public Model open(File bundle) throws BundleException, IOException {
-    return new TFLiteModel(CaptionerBundle.fromFile(bundle), rotate);
+    return new TFLiteModel(CaptionerBundle.fromFile(bundle));
   }
 
   @Override
@@ -37,17 +39,17 @@ final class TFLiteEngine implements Engine {
     return PhotoReader.read(context.getContentResolver(), photo, side);
   }
 
-  private static final class TFLiteModel implements Model {
+  private final class TFLiteModel implements Model {
     private final Captioner captioner;
     private final ModelInfo info;
-    private final Object rotate;
+    /** Null until a caption in the background is wanted. */
+    private volatile AsyncCaptioner background;
 
-    TFLiteModel(CaptionerBundle bundle, Object rotate) throws BundleException {
+    TFLiteModel(CaptionerBundle bundle) throws BundleException {
       // Half of the cores: a phone's small cores slow down its large ones.
       int threads = Math.max(1, Math.min(4, Runtime.getRuntime().availableProcessors() / 2));
       captioner = new Captioner(bundle, threads);
       info = ModelInfo.of(bundle);
-      this.rotate = rotate;
     }
 
     @Override
@@ -63,7 +65,18 @@ final class TFLiteEngine implements Engine {
     }
 
     @Override
+    public CompletableFuture<CaptioningResult> submit(Bitmap image) {
+      if (background == null) {
+        background = new AsyncCaptioner(() -> captioner);
+      }
+      return background.caption(image);
+    }
+
+    @Override
     public void close() {
+      if (background != null) {
+        background.close();
+      }
       captioner.close();
     }
   }

@@ -177,7 +177,7 @@ public class CaptionerTest {
 
   @Test
   public void imagesDoNotAffectEachOther() throws Exception {
-    File file = Fixtures.asset("sparse.tflite");
+    File file = Fixtures.asset("small.tflite");
     try (Captioner captioner = new Captioner(CaptionerBundle.fromFile(file), 1)) {
       List<Caption> first = captioner.caption(Fixtures.bitmap("scene_0.png")).captions();
       Bitmap other = Fixtures.bitmap("scene_3.png");
@@ -223,13 +223,13 @@ public class CaptionerTest {
   @Test
   public void concurrentCallsAreSerialized() throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(3);
-    CaptionerBundle bundle = CaptionerBundle.fromFile(Fixtures.asset("sparse.tflite"));
+    CaptionerBundle bundle = CaptionerBundle.fromFile(Fixtures.file("objects.tflite"));
     try (Captioner captioner = new Captioner(bundle, 1)) {
       Bitmap[] images = {Fixtures.bitmap("scene_0.png"), Fixtures.bitmap("scene_3.png")};
       List<List<Caption>> expected =
           Arrays.asList(captioner.caption(images[0]).captions(), captioner.caption(images[1]).captions());
       List<Future<CaptioningResult>> results =
-          IntStream.range(0, 12)
+          IntStream.range(0, 60)
               .mapToObj(i -> threads.submit(() -> captioner.caption(images[i % 2])))
               .collect(Collectors.toList());
       for (int i = 0; i < results.size(); i++) {

@@ -10,11 +10,9 @@ import org.junit.runner.RunWith;
 import org.robolectric.Robolectric;
 import org.robolectric.RobolectricTestRunner;
 import org.robolectric.RuntimeEnvironment;
-import org.robolectric.annotation.Config;
 
 /** The app with the models that are packaged in the APK. */
 @RunWith(RobolectricTestRunner.class)
-@Config(sdk = 34)
 public final class BuiltInModelTest {
   @Test
   public void defaultModelCaptionsAPhoto() {

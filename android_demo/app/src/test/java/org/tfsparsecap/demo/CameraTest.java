@@ -1,5 +1,6 @@
 package org.tfsparsecap.demo;
 
+import static org.junit.Assert.assertArrayEquals;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertNotNull;
@@ -7,6 +8,7 @@ import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 import static org.robolectric.Shadows.shadowOf;
 
+import android.Manifest;
 import android.app.Activity;
 import android.content.Intent;
 import android.content.pm.PackageInfo;
@@ -25,10 +27,28 @@ import org.robolectric.android.controller.ActivityController;
 /** Photos taken with the camera app. */
 public final class CameraTest extends ScreenTest {
   @Test
-  public void requestsNoPermission() throws PackageManager.NameNotFoundException {
+  public void requestsOnlyTheCamera() throws PackageManager.NameNotFoundException {
     PackageInfo info =
         app.getPackageManager().getPackageInfo(app.getPackageName(), PackageManager.GET_PERMISSIONS);
-    assertTrue(info.requestedPermissions == null || info.requestedPermissions.length == 0);
+    assertArrayEquals(new String[] {Manifest.permission.CAMERA}, info.requestedPermissions);
+  }
+
+  /** Android starts the camera app only for apps with a permission that they declare. */
+  @Test
+  public void asksForThePermissionBeforeTheCameraAppIsStarted() {
+    shadowOf(app).denyPermissions(Manifest.permission.CAMERA);
+    MainActivity screen = open().get();
+    click(screen, R.id.take_photo);
+    String[] asked = shadowOf(screen).getLastRequestedPermission().requestedPermissions;
+    assertArrayEquals(new String[] {Manifest.permission.CAMERA}, asked);
+    shadowOf(screen).getNextStartedActivityForResult(); // the question
+    screen.onRequestPermissionsResult(MainActivity.TAKE, asked, new int[] {PackageManager.PERMISSION_DENIED});
+    idleMainLooper();
+    assertEquals(screen.getString(R.string.problem_camera_refused), notice(screen));
+    shadowOf(app).grantPermissions(asked);
+    screen.onRequestPermissionsResult(MainActivity.TAKE, asked, new int[] {PackageManager.PERMISSION_GRANTED});
+    Intent started = shadowOf(screen).getNextStartedActivityForResult().intent;
+    assertEquals(MediaStore.ACTION_IMAGE_CAPTURE, started.getAction());
   }
 
   @Test

@@ -4,6 +4,7 @@ import static org.junit.Assert.assertTrue;
 import static org.junit.Assert.fail;
 import static org.robolectric.Shadows.shadowOf;
 
+import android.Manifest;
 import android.app.Activity;
 import android.content.Intent;
 import android.net.Uri;
@@ -30,7 +31,7 @@ import org.robolectric.shadows.ShadowActivity.IntentForResult;
 
 /** Base of the screen tests: the app on a simulated phone, and another app with photos. */
 @RunWith(RobolectricTestRunner.class)
-@Config(sdk = 34, application = TestApplication.class, qualifiers = "w411dp-h891dp-xhdpi")
+@Config(application = TestApplication.class, qualifiers = "w411dp-h891dp-xhdpi")
 public abstract class ScreenTest {
   private static final long TIMEOUT_MS = 30_000;
 
@@ -43,6 +44,7 @@ public abstract class ScreenTest {
     album = PhotoAlbum.install();
     Robolectric.buildContentProvider(CameraProvider.class).create(CameraFiles.AUTHORITY);
     app = (TestApplication) RuntimeEnvironment.getApplication();
+    shadowOf(app).grantPermissions(Manifest.permission.CAMERA);
   }
 
   @After

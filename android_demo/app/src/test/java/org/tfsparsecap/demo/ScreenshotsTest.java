@@ -4,7 +4,9 @@ import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertTrue;
 
 import android.app.Activity;
+import android.content.Intent;
 import android.graphics.Bitmap;
+import android.graphics.BitmapFactory;
 import android.graphics.Canvas;
 import android.net.Uri;
 import android.view.View;
@@ -50,6 +52,26 @@ public final class ScreenshotsTest extends ScreenTest {
   public void dark() throws IOException {
     RuntimeEnvironment.setQualifiers("+night");
     draw(openPhotographs("astronaut.jpg"), "dark");
+  }
+
+  @Test
+  public void live() throws IOException {
+    draw(pointAt("photographer.jpg"), "live");
+  }
+
+  @Test
+  public void liveDarkRightToLeftWithLargeText() throws IOException {
+    RuntimeEnvironment.setQualifiers("ar-ldrtl-w411dp-h891dp-night-xhdpi");
+    RuntimeEnvironment.setFontScale(2);
+    draw(pointAt("photographer.jpg"), "live_dark_rtl_200");
+  }
+
+  private LiveActivity pointAt(String photograph) {
+    LiveActivity screen = open(LiveActivity.class, new Intent()).get();
+    await(() -> app.camera.listener.wantsFrame(), "the model");
+    app.camera.listener.onFrame(BitmapFactory.decodeFile(new File(PHOTOGRAPHS, photograph).getPath()));
+    await(() -> isShown(screen, R.id.confidence), "the caption");
+    return screen;
   }
 
   @Test

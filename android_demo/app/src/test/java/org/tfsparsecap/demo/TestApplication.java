@@ -11,6 +11,7 @@ import java.util.function.Consumer;
 public class TestApplication extends CaptionApplication {
   final TestEngine engine = new TestEngine(this);
   final TestSpeaker speaker = new TestSpeaker();
+  final TestCamera camera = new TestCamera();
   Set<ModelChoice> builtIn = EnumSet.of(ModelChoice.SPARSE, ModelChoice.DENSE);
   long freeBytes = Long.MAX_VALUE;
 
@@ -30,8 +31,32 @@ public class TestApplication extends CaptionApplication {
   }
 
   @Override
+  FrameSource createCamera() {
+    return camera;
+  }
+
+  @Override
   long freeBytes(File folder) {
     return freeBytes;
+  }
+
+  /** A camera that shows recorded frames. */
+  static final class TestCamera implements FrameSource {
+    /** Null while the camera is stopped. */
+    Listener listener;
+
+    int starts;
+
+    @Override
+    public void start(Listener listener) {
+      this.listener = listener;
+      starts++;
+    }
+
+    @Override
+    public void stop() {
+      listener = null;
+    }
   }
 
   /** Records the texts to read aloud. */

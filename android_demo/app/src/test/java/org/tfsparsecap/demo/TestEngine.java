@@ -10,6 +10,7 @@ import java.util.Collections;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import org.tfsparsecap.captioner.BundleException;
 import org.tfsparsecap.captioner.CaptioningResult;
@@ -29,6 +30,10 @@ final class TestEngine implements Engine {
   volatile boolean noCaptions;
   /** Whether the model finds no objects. */
   volatile boolean noObjects;
+  /** Number of camera frames, and the result of the last one. */
+  volatile int frames;
+
+  volatile CompletableFuture<CaptioningResult> lastFrame;
   volatile int opened;
   volatile int closed;
 
@@ -67,6 +72,9 @@ final class TestEngine implements Engine {
     Model model = real.open(bundle);
     opened++;
     return new Model() {
+      private Bitmap repeated;
+      private CaptioningResult result;
+
       @Override
       public ModelInfo info() {
         return model.info();
@@ -87,12 +95,29 @@ final class TestEngine implements Engine {
         } else if (thrown != null) {
           throw (RuntimeException) thrown;
         }
-        CaptioningResult captioning = model.caption(image);
+        // The same image has the same captions; the models screen asks for them eleven times.
+        if (image != repeated) {
+          result = model.caption(image);
+          repeated = image;
+        }
+        CaptioningResult captioning = result;
         return new CaptioningResult(
             noCaptions ? Collections.emptyList() : captioning.captions(),
             noObjects ? Collections.emptyList() : captioning.objects(),
             reportTimes ? captioning.runMilliseconds() : Float.NaN,
             captioning.totalMilliseconds());
+      }
+
+      @Override
+      public CompletableFuture<CaptioningResult> submit(Bitmap image) {
+        frames++;
+        Throwable thrown = failure;
+        failure = null;
+        lastFrame = gate == null && thrown == null ? model.submit(image) : new CompletableFuture<>();
+        if (thrown != null) {
+          lastFrame.completeExceptionally(thrown);
+        }
+        return lastFrame;
       }
 
       @Override

@@ -15,6 +15,7 @@ public final class WindowInsetsTest extends ScreenTest {
   public void allScreensArePaddedForSystemBars() {
     checkEdges(open().get());
     checkEdges(openModels(null).get());
+    checkEdges(open(LiveActivity.class, new Intent()).get());
     checkEdges(open(AboutActivity.class, new Intent()).get());
   }
 

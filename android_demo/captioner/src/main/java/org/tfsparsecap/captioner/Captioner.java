@@ -1,6 +1,8 @@
 package org.tfsparsecap.captioner;
 
 import android.graphics.Bitmap;
+import android.os.CancellationSignal;
+import android.os.OperationCanceledException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
@@ -19,8 +21,9 @@ import org.tfsparsecap.captioner.BundleException.Reason;
 /**
  * Captions images.
  *
- * <p>Captioning takes from milliseconds to seconds, so call it off the main thread. The class is
- * thread-safe: concurrent calls, including {@link #close()}, run one after another.
+ * <p>Captioning takes from milliseconds to seconds, so call it off the main thread, or use {@link
+ * AsyncCaptioner}. The class is thread-safe: concurrent calls, including {@link #close()}, run one
+ * after another.
  *
  * <pre>{@code
  * try (Captioner captioner = new Captioner(bundle, 2)) {
@@ -83,7 +86,8 @@ public final class Captioner implements AutoCloseable {
 
   private static Interpreter interpreter(CaptionerBundle bundle, int threads) throws BundleException {
     try {
-      return new Interpreter(bundle.model(), new Interpreter.Options().setNumThreads(threads));
+      return new Interpreter(
+          bundle.model(), new Interpreter.Options().setNumThreads(threads).setCancellable(true));
     } catch (IllegalArgumentException | IllegalStateException | LinkageError error) {
       // LinkageError: the app has no native library for this processor.
       throw notRunnable(error);
@@ -124,31 +128,62 @@ public final class Captioner implements AutoCloseable {
    *
    * @param upright any size, any config. It is resized as in training, with a white background
    *     behind transparent pixels. It is neither changed nor kept.
+   * @return the captions, best first, and the likely objects.
    * @throws BundleException the model fails on this image, or returns tokens that are not in the
    *     vocabulary.
    * @throws IllegalStateException this captioner is closed.
    */
-  public synchronized CaptioningResult caption(Bitmap upright) throws BundleException {
+  public CaptioningResult caption(Bitmap upright) throws BundleException {
+    return caption(upright, new CancellationSignal());
+  }
+
+  /**
+   * Captions an image, unless another thread cancels it.
+   *
+   * @param upright as above.
+   * @param cancellation cancels this call: it ends after the operation of the graph that is running,
+   *     usually within milliseconds. Each call needs its own.
+   * @return the captions, best first, and the likely objects.
+   * @throws BundleException the model fails on this image, or returns tokens that are not in the
+   *     vocabulary.
+   * @throws OperationCanceledException the call was cancelled. The captioner can be used again.
+   * @throws IllegalStateException this captioner is closed.
+   */
+  public synchronized CaptioningResult caption(Bitmap upright, CancellationSignal cancellation)
+      throws BundleException {
     if (interpreter == null) {
       throw new IllegalStateException("this captioner is closed");
     }
+    cancellation.throwIfCanceled();
     long start = System.nanoTime();
     pixels.clear();
     PillowScaler.scale(upright, side, pixels);
     pixels.clear();
     long scaled = System.nanoTime();
-    Map<String, Object> inputs = Collections.singletonMap(IMAGE, pixels);
-    try {
-      // Outputs are read from their tensors, because some graphs determine output shapes only when
-      // they run.
-      interpreter.runSignature(inputs, new HashMap<>(), SIGNATURE);
-    } catch (IllegalArgumentException | IllegalStateException error) {
-      throw notRunnable(error);
-    }
+    run(cancellation);
     long run = System.nanoTime();
     float[] probabilities = probabilities();
     List<Caption> captions = captions(probabilities);
     return new CaptioningResult(captions, likely(probabilities), (run - scaled) / 1e6f, (System.nanoTime() - start) / 1e6f);
+  }
+
+  private void run(CancellationSignal cancellation) throws BundleException {
+    Map<String, Object> inputs = Collections.singletonMap(IMAGE, pixels);
+    Interpreter running = interpreter;
+    cancellation.setOnCancelListener(() -> running.setCancelled(true));
+    try {
+      // Outputs are read from their tensors, because some graphs determine output shapes only when
+      // they run.
+      running.runSignature(inputs, new HashMap<>(), SIGNATURE);
+    } catch (IllegalArgumentException | IllegalStateException error) {
+      if (cancellation.isCanceled()) {
+        throw new OperationCanceledException("the caption was cancelled");
+      }
+      throw notRunnable(error);
+    } finally {
+      cancellation.setOnCancelListener(null); // waits for a listener that is being called
+      running.setCancelled(false);
+    }
   }
 
   private List<Caption> captions(float[] probabilities) throws BundleException {

@@ -1,0 +1,70 @@
+package org.tfsparsecap.demo;
+
+import android.app.Activity;
+import android.os.Build;
+import android.view.HapticFeedbackConstants;
+import android.view.View;
+import android.widget.Switch;
+import android.widget.TextView;
+
+/** The views of the live screen; renders a {@link LiveState}. */
+final class LiveScreen {
+  private final Activity activity;
+  private final NoticeCard notice;
+  private final View root;
+  private final PhotoView frame;
+  private final TextView caption;
+  private final TextView now;
+  private final TextView stage;
+  private final View problemCard;
+  private final TextView problem;
+  private final Switch voice;
+
+  private int shownUnsure = -1;
+
+  /** @param retry called when the user wants to start again after a problem. */
+  LiveScreen(Activity activity, LiveViewModel viewModel, Runnable retry) {
+    this.activity = activity;
+    notice = new NoticeCard(activity, viewModel::dismissNotice);
+    root = activity.findViewById(R.id.root);
+    frame = activity.findViewById(R.id.photo);
+    caption = activity.findViewById(R.id.caption);
+    now = activity.findViewById(R.id.confidence);
+    stage = activity.findViewById(R.id.stage);
+    problemCard = activity.findViewById(R.id.problem_card);
+    problem = activity.findViewById(R.id.problem);
+    voice = activity.findViewById(R.id.voice);
+    activity.findViewById(R.id.retry).setOnClickListener(clicked -> retry.run());
+    voice.setOnCheckedChangeListener((view, on) -> viewModel.setVoice(on));
+  }
+
+  /** Renders a state. Screen readers announce captions and stages only when they change. */
+  void show(LiveState state) {
+    notice.show(state.notice());
+    voice.setChecked(state.voice());
+    frame.setImage(state.frame());
+    MainScreen.setVisible(frame, state.frame() != null);
+    MainScreen.setText(caption, state.said() == null ? "" : CaptionFormat.caption(state.said()));
+    MainScreen.setVisible(caption, caption.length() > 0);
+    boolean looking = state.stage() == LiveState.Stage.LOOKING;
+    MainScreen.setText(now, looking ? CaptionFormat.live(activity, state.best(), state.objects()) : "");
+    MainScreen.setVisible(now, now.length() > 0);
+    MainScreen.setText(stage, state.problem() == null ? activity.getString(state.stage().text()) : "");
+    MainScreen.setVisible(stage, stage.length() > 0);
+    MainScreen.setText(problem, state.problem() == null ? "" : state.problem().text(activity));
+    MainScreen.setVisible(problemCard, state.problem() != null);
+    root.setKeepScreenOn(looking);
+    vibrate(state.unsureCount());
+  }
+
+  /** Vibrates once for each new caption that is not read aloud, but not for those of an earlier screen. */
+  private void vibrate(int unsure) {
+    if (shownUnsure >= 0 && unsure > shownUnsure) {
+      root.performHapticFeedback(
+          Build.VERSION.SDK_INT >= Build.VERSION_CODES.R
+              ? HapticFeedbackConstants.REJECT
+              : HapticFeedbackConstants.LONG_PRESS);
+    }
+    shownUnsure = unsure;
+  }
+}
