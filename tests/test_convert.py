@@ -20,13 +20,13 @@ CHECKPOINT = "model_best_pruned_sparse.pth"
 
 
 @pytest.fixture(scope="module")
-def published(shared):
-    return shared / "fixtures" / "updown_smp975"
+def published(fixtures):
+    return fixtures / "updown_smp975"
 
 
 @pytest.fixture(scope="module")
-def features(shared):
-    return shared / "fixtures" / "coco_bottom_up"
+def features(fixtures):
+    return fixtures / "coco_bottom_up"
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +104,11 @@ def test_missing_or_damaged_files_are_rejected(capsys, copied):
 
 
 @pytest.fixture(scope="module")
-def transformer(shared):
+def transformer(fixtures):
     """`transformer(name)`: weights, configuration and the original's captions by image and beam."""
 
     def get(name):
-        folder = shared / "fixtures" / name
+        folder = fixtures / name
         content = json.loads((folder / "expected.json").read_text())
         with np.load(folder / "weights.npz") as file:
             return dict(file), content["config"], content["expected"]
