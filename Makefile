@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast fuzz lint types docs format wheel apk aar test-android clean FORCE
+.PHONY: help setup demo test test-fast fuzz gpu-check lint types docs format wheel apk aar test-android clean FORCE
 
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
@@ -79,6 +79,9 @@ test-fast: lint ## Check the style, then run the fast tests (under three minutes
 
 fuzz: $(READY) ## Read 10 000 damaged files of every kind (FUZZ_ARGS='--kind table --seed 7': one of them again)
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+gpu-check: $(READY) ## Check training on a GPU (docs/gpus.md), at most five minutes
+	$(BIN)/python -m benchmarks.gpu_check
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check .

@@ -55,15 +55,18 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """Folder of data sets, weights and fixtures next to the repository; without it the test is skipped."""
+def shared() -> Callable[[str], Path]:
+    """`shared("data/flickr8k")`: a path in the folder of shared data; without it the test is skipped."""
     default = Path(__file__).resolve().parent.parent.parent / "shared"
     folder = Path(os.environ.get("TFSPARSECAP_SHARED", default))
-    if not folder.is_dir():
-        pytest.skip(
-            f"{folder} is absent: set TFSPARSECAP_SHARED to the folder of shared data to run this test"
-        )
-    return folder
+
+    def find(name: str) -> Path:
+        if not (folder / name).exists():
+            kind = "/".join(Path(name).parts[:2])
+            pytest.skip(f"needs {kind}, which is not part of the repository (CONTRIBUTING.md)")
+        return folder / name
+
+    return find
 
 
 @pytest.fixture
@@ -148,6 +151,19 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
             make(temporary)
             temporary.rename(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def fixtures(shared_folder) -> Path:
+    """Folder of what original implementations computed: `tests/fixtures`, unpacked. Do not write to it."""
+    packed = Path(__file__).resolve().parent / "fixtures"
+
+    def unpack(folder: Path) -> None:
+        shutil.copytree(packed, folder, ignore=shutil.ignore_patterns("*.xz"))
+        for archive in packed.glob("*.tar.xz"):
+            shutil.unpack_archive(archive, folder)
+
+    return make_once(shared_folder / "fixtures", unpack)
 
 
 @pytest.fixture(scope="session")

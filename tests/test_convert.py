@@ -1,5 +1,6 @@
 """python -m tfsparsecap.convert: converts a published checkpoint to a run with the published captions."""
 
+import base64
 import json
 import shutil
 
@@ -20,13 +21,13 @@ CHECKPOINT = "model_best_pruned_sparse.pth"
 
 
 @pytest.fixture(scope="module")
-def published(shared):
-    return shared / "fixtures" / "updown_smp975"
+def published(fixtures):
+    return fixtures / "updown_smp975"
 
 
 @pytest.fixture(scope="module")
-def features(shared):
-    return shared / "fixtures" / "coco_bottom_up"
+def features(fixtures):
+    return fixtures / "coco_bottom_up"
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,59 @@ def test_captions_and_scores_of_each_beam_equal_the_originals(capsys, converted,
             assert result["captions"][0]["score"] == pytest.approx(best["logprob"], abs=1e-3)
 
 
+def tsv_of(features, images, file):
+    """Writes published features of these images as a TSV of images of 640 x 480 pixels."""
+    with file.open("w") as out:
+        for image in images:
+            att = np.load(features / "cocobu_att" / f"{image}.npy")
+            boxes = np.load(features / "cocobu_box_relative" / f"{image}.npy") * [640, 480, 640, 480]
+            texts = [base64.b64encode(array.astype("<f4")).decode() for array in (boxes, att)]
+            print(image, 640, 480, len(att), *texts, sep="\t", file=out)
+    return file
+
+
+@pytest.mark.slow
+def test_features_of_a_tsv_give_the_originals_caption(capsys, converted, published, features, tmp_path):
+    tsv_of(features, ["391895"], tmp_path / "a.tsv")
+    assert ended(convert.main, tmp_path / "a.tsv", "--output", tmp_path / "bu") == 0
+    assert "37 to 37 of 2048 numbers" in capsys.readouterr().out
+    assert ended(caption.main, converted, "--features", tmp_path / "bu", "391895", "--json") == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    expected = json.loads((published / "expected.json").read_text())
+    assert result["captions"][0]["caption"] == expected["published"]["391895"]["beam_2"]
+
+
+def test_features_of_all_images_of_the_data_are_needed(capsys, features, tmp_path):
+    images = [path.stem for path in sorted((features / "cocobu_att").iterdir())]
+    argv = ["--output", tmp_path / "bu", "--data", features, "--json"]
+    parts = [tsv_of(features, images[i::2], tmp_path / f"train.tsv.{i}") for i in range(2)]
+    assert ended(convert.main, parts[0], *argv) == 2
+    assert "lacks features of 2 images of the data: " in capsys.readouterr().err
+    assert not (tmp_path / "bu").exists(), "nothing is written"
+    assert ended(convert.main, *parts, *argv) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["features"], made["images"]) == (str(tmp_path / "bu"), 5)
+    assert (made["fewest_regions"], made["most_regions"], made["left_out"]) == (18, 47, 0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["a.tsv", "b.pth"], "leave out checkpoints"),
+        (["a.tsv", "--config", "c.json"], "leave out checkpoints, --config"),
+        (["a.pth", "b.pth"], "2 checkpoints were given"),
+        (["a.tsv", "--data", "absent"], "absent"),
+        (["a.tsv"], "there is no a.tsv: check the path"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(capsys, monkeypatch, tmp_path, argv, message):
+    monkeypatch.chdir(tmp_path)
+    assert ended(convert.main, *argv, "--output", "new") == 2
+    text = capsys.readouterr().err
+    assert message in text and text.startswith("error: ") and text.count("\n") == 1
+    assert not any(tmp_path.iterdir()), "nothing is written"
+
+
 def test_missing_or_damaged_files_are_rejected(capsys, copied):
     (copied / "second.model").write_bytes(b"")
     assert "several (second.model, sentencepiece_word.model): give it with --tokenizer" in refused(
@@ -104,11 +158,11 @@ def test_missing_or_damaged_files_are_rejected(capsys, copied):
 
 
 @pytest.fixture(scope="module")
-def transformer(shared):
+def transformer(fixtures):
     """`transformer(name)`: weights, configuration and the original's captions by image and beam."""
 
     def get(name):
-        folder = shared / "fixtures" / name
+        folder = fixtures / name
         content = json.loads((folder / "expected.json").read_text())
         with np.load(folder / "weights.npz") as file:
             return dict(file), content["config"], content["expected"]

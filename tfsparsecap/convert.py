@@ -1,8 +1,9 @@
-"""python -m tfsparsecap.convert: a run folder of a published PyTorch checkpoint, without PyTorch.
+"""python -m tfsparsecap.convert: published checkpoints and bottom-up features, without PyTorch.
 
 Converts a checkpoint of the original implementation (Up-Down, Object Relation Transformer, ACORT; dense,
 sparse, or with gates) to a run folder for evaluate, caption and tfsparsecap-export. No code in the file
-is executed, and PyTorch is not needed.
+is executed, and PyTorch is not needed. TSV files or zip archives of published bottom-up features become a
+folder for data.features.
 
 examples:
   python -m tfsparsecap.convert UpDown/model_best_pruned_sparse.pth --output runs/updown
@@ -11,6 +12,8 @@ examples:
       if they are in other places
   python -m tfsparsecap.caption runs/updown --features FOLDER 391895
       then: caption images from their bottom-up features
+  python -m tfsparsecap.convert karpathy_*.tsv* --output COCO/bu --data COCO
+      bottom-up features of all images of dataset_coco.json, or nothing
 """
 
 import argparse
@@ -42,13 +45,26 @@ _DEFAULT_LENGTH, _LONGEST = 16, 5000
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     options = parser(__doc__)
-    options.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pth file")
-    options.add_argument("--output", type=Path, required=True, metavar="runs/NAME", help="the new run folder")
+    options.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="a checkpoint, .pth, or features, .tsv or .zip"
+    )
+    options.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the new run folder, runs/NAME, or features",
+    )
     options.add_argument("--config", type=Path, metavar="FILE.json", help="default: config.json next to it")
     options.add_argument(
         "--tokenizer", type=Path, metavar="FILE.model", help="SentencePiece model; default: next to it"
     )
-    options.add_argument("--data", metavar="FOLDER", help="captions to evaluate on (data.folder of the run)")
+    options.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="captions to evaluate on (data.folder of the run); for features, captions in one of MS-COCO's"
+        " formats, all of whose images must be there",
+    )
     options.add_argument("--features", metavar="FOLDER", help="bottom-up features (data.features of the run)")
     options.add_argument("--json", action="store_true", help="print the result as JSON")
     return options.parse_args(argv)
@@ -62,10 +78,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             Nothing is written then.
     """
     given = arguments(argv)
+    features = [_has_features(file) for file in given.files]
+    if any(features):
+        if not all(features) or given.config or given.tokenizer or given.features:
+            raise InputError(
+                "features are converted by themselves: leave out checkpoints, --config, --tokenizer and"
+                " --features"
+            )
+        return _main_of_features(given)
+    if len(given.files) > 1:
+        raise InputError(f"{len(given.files)} checkpoints were given: convert one at a time")
+    (checkpoint,) = given.files
     with only_json_on_stdout(given.json):
-        made = convert(
-            given.checkpoint, given.output, given.config, given.tokenizer, given.data, given.features
-        )
+        made = convert(checkpoint, given.output, given.config, given.tokenizer, given.data, given.features)
         if not given.json:
             print_table(
                 str(given.output),
@@ -78,6 +103,36 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     if given.json:
         print(json.dumps(made))
+    return 0
+
+
+def _has_features(file: Path) -> bool:
+    """Whether the name is that of a TSV file, such as `train.tsv.0`, or of a zip archive."""
+    return ".tsv" in file.suffixes or file.suffix == ".zip"
+
+
+def _main_of_features(given: argparse.Namespace) -> int:
+    start_tensorflow()
+    from tfsparsecap.captioning.data import coco
+    from tfsparsecap.captioning.data.bottom_up import convert_features
+
+    image_ids: list[str] = []
+    if given.data is not None:
+        image_ids = [record.image_id for record in coco.load(given.data, images="ignore").records]
+    with only_json_on_stdout(given.json):
+        made = convert_features(given.files, given.output, image_ids)
+        regions = f"{made['fewest_regions']} to {made['most_regions']}"
+        rows = [
+            ("images", _spaced(made["images"])),
+            ("regions", f"{regions} of {made['feature_size']} numbers"),
+            ("folders", ", ".join(made["folders"])),
+        ]
+        if made["left_out"]:
+            rows.append(("left out", f"{made['left_out']} other files"))
+        if not given.json:
+            print_table(str(given.output), rows)
+    if given.json:
+        print(json.dumps({"features": str(given.output), **made}))
     return 0
 
 

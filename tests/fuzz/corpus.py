@@ -1,5 +1,6 @@
 """The valid files of each kind, made once, small and from a fixed seed, and what reads them."""
 
+import base64
 import functools
 import json
 import shutil
@@ -486,9 +487,27 @@ def published() -> Path:
     return folder
 
 
+@functools.cache
+def bottom_up() -> list[Path]:
+    """Region features as they are published: a TSV, and an archive."""
+    features, folder = data() / "features", root() / "bottom_up"
+    folder.mkdir()
+    with (folder / "features.tsv").open("w") as file:
+        for path in sorted((features / "cocobu_box_relative").iterdir()):
+            arrays = np.load(path) * SIDE, _random().random((3, FEATURE_SIZE), np.float32)
+            texts = [base64.b64encode(array.astype(np.float32)).decode() for array in arrays]
+            print(path.stem, SIDE, SIDE, 3, *texts, sep="\t", file=file)
+    shutil.make_archive(str(folder / "archive"), "zip", features)
+    return [folder / "features.tsv", folder / "archive.zip"]
+
+
 def _convert(folder: Path, damage: Damage) -> Case:
     from tfsparsecap import convert
 
+    if damage.random.random() < 0.5:
+        path = _copy(source := damage.random.choice(bottom_up()), folder / source.name)
+        argv = [str(path), "--output", str(folder / "new"), "--json"]
+        return Case(lambda: convert.main(argv), [path])
     files = sorted(_copy(published(), folder / "published").iterdir())
     argv = [str(folder / "published" / "model.pth"), "--output", str(folder / "runs" / "new"), "--json"]
     return Case(lambda: convert.main(argv), list(files))

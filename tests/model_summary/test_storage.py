@@ -93,9 +93,9 @@ def test_convolutions_store_all_weights_or_those_that_are_not_zero():
     assert stored_bytes(kernel, CONVOLUTION)["int8_blocks"] == expected
 
 
-def test_coo_is_the_size_of_a_published_checkpoint(shared):
+def test_coo_is_the_size_of_a_published_checkpoint(fixtures):
     """Up-Down at 97.5 %: matrices in COO with int64, biases dense; the file has 1 % of headers besides."""
-    folder = shared / "fixtures" / "updown_smp975"
+    folder = fixtures / "updown_smp975"
     with np.load(folder / "weights.npz") as archive:
         total = sum(stored_bytes(archive[name])["coo"] for name in archive)
     with zipfile.ZipFile(folder / "model_best_pruned_sparse.pth") as archive:

@@ -54,7 +54,7 @@ def test_flops_of_mobilenet_are_the_published_ones(width, millions):
 @pytest.mark.slow
 def test_flops_of_inception_v1_equal_the_published_ones():
     """Szegedy et al., "Going Deeper with Convolutions", section 1: 1.5 billion multiply-adds."""
-    assert round(multiply_adds(inception_v1(224, None)) / 1e9, 1) == 1.5
+    assert round(multiply_adds(inception_v1(224)) / 1e9, 1) == 1.5
 
 
 @pytest.mark.slow
@@ -89,10 +89,10 @@ def test_flops_per_token_of_soft_attention_by_hand():
 
 
 @pytest.mark.slow
-def test_up_down_pruned_has_the_published_sizes(shared):
+def test_up_down_pruned_has_the_published_sizes(fixtures):
     """Dense and pruned: non-zero weights, and MB in the published format, a sparse COO checkpoint."""
     with open(
-        shared / "fixtures" / "published_curves" / "Pruning_Image_Captioning_Models_MS-COCO_.tsv",
+        fixtures / "published_curves" / "Pruning_Image_Captioning_Models_MS-COCO_.tsv",
         encoding="utf-8",
     ) as file:
         published = [row for row in csv.DictReader(file, delimiter="\t") if row["Method"] == "Up-Down"]
@@ -147,13 +147,13 @@ COLUMNS = {
 }
 
 
-def test_the_published_soft_attention_has_11_9_million_weights(shared, published_soft_attention):
+def test_the_published_soft_attention_has_11_9_million_weights(fixtures, published_soft_attention):
     """Only with these sizes do the published sparsities of the layers give the published overall sparsity."""
     rows = {row.name: row.figures for row in quiet(published_soft_attention("lstm")).rows}
     sizes = {column: rows[name].weights for column, name in COLUMNS.items()}
     assert sum(sizes.values()) == 11_911_168
     name = "progression__Sparsity_progression_using_the_proposed_pruning_method.tsv"
-    with open(shared / "fixtures" / "published_curves" / name, encoding="utf-8") as file:
+    with open(fixtures / "published_curves" / name, encoding="utf-8") as file:
         progress = list(csv.DictReader(file, delimiter="\t"))
     for step in progress:
         overall = sum(float(step[column]) * size for column, size in sizes.items()) / sum(sizes.values())
@@ -164,11 +164,11 @@ def test_the_published_soft_attention_has_11_9_million_weights(shared, published
     ("cell", "encoder"),
     [("lstm", ""), ("gru", ""), pytest.param("lstm", "Inception-V1_", marks=pytest.mark.slow)],
 )
-def test_soft_attention_pruned_has_the_published_nonzeros(cell, encoder, shared, published_soft_attention):
+def test_soft_attention_pruned_has_the_published_nonzeros(cell, encoder, fixtures, published_soft_attention):
     decoder = published_soft_attention(cell)
-    network = inception_v1(224, None) if encoder else None
+    network = inception_v1(224) if encoder else None
     name = f"performance__Pruning_Soft-Attention_{encoder}{cell.upper()}_MS-COCO_CIDEr.tsv"
-    with open(shared / "fixtures" / "published_curves" / name, encoding="utf-8") as file:
+    with open(fixtures / "published_curves" / name, encoding="utf-8") as file:
         published = {float(row["Sparsity"]): row["NNZ"] for row in csv.DictReader(file, delimiter="\t")}
     assert list(published) == [0.8, 0.9, 0.95, 0.975]
     for sparsity, nonzeros in published.items():

@@ -55,7 +55,7 @@ PUBLISHED_SETTINGS = [
             "training.final_learning_rate": 1e-5,
             "training.schedule": "cosine",
             "training.adam_epsilon": 1e-2,  # SMP, section 5.1
-            "training.weight_decay": 1e-5 / 1e-2,  # the L2 loss divided by Adam's epsilon
+            "training.weight_decay": 1e-5 / 1e-2,  # TensorFlow's l2_loss divided by Adam's epsilon
             "decoding.beam": 3,
         },
     ),

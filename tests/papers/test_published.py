@@ -38,8 +38,8 @@ def assert_same(captioner, weights):
         np.testing.assert_array_equal(own, given)
 
 
-def test_names_and_shapes_equal_those_of_the_published_checkpoint(shared):
-    folder = shared / "fixtures" / "updown_smp975"
+def test_names_and_shapes_equal_those_of_the_published_checkpoint(fixtures):
+    folder = fixtures / "updown_smp975"
     captioner = published_captioner(json.loads((folder / "config.json").read_text()))
     with np.load(folder / "weights.npz") as archive:
         weights = dict(archive)

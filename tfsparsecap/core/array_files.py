@@ -1,6 +1,7 @@
 """Reading the shape and the first rows of arrays in untrusted `.npy` and `.npz` files."""
 
 import contextlib
+import io
 import math
 import os
 import sys
@@ -51,13 +52,14 @@ class ArrayFile:
 
 
 @contextlib.contextmanager
-def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
+def open_array(path: str | os.PathLike, content: bytes | None = None) -> Iterator[ArrayFile]:
     """Opens the array in a `.npy` file, or the only one in an `.npz` file, and reads its header only.
 
     Nothing is unpickled.
 
     Args:
         path: the file, whose suffix determines the format.
+        content: of a file that is part of another one; `path` only names it then.
 
     Raises:
         InputError: the file cannot be read, is damaged or truncated, contains Python objects or several
@@ -71,7 +73,7 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
     """
     path = os.fspath(path)
     try:
-        with _opened(path) as (stream, size):
+        with _opened(path, content) as (stream, size):
             shape, fortran_order, dtype = array_header(stream)
             if dtype.hasobject:
                 raise InputError(f"{path} contains Python objects, which are not read: save it as numbers")
@@ -93,16 +95,19 @@ def open_array(path: str | os.PathLike) -> Iterator[ArrayFile]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[IO[bytes], int]]:
+def _opened(path: str, content: bytes | None) -> Iterator[tuple[IO[bytes], int]]:
     """The bytes of an array file, and their number."""
-    check_input_file(path, sys.maxsize)
+    if content is None:
+        check_input_file(path, sys.maxsize)
     if path.endswith(".npz"):
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(path if content is None else io.BytesIO(content)) as archive:
             members = archive.infolist()
             if len(members) != 1:
                 raise InputError(f"{path} contains {len(members)} arrays: save only the one that is needed")
             with archive.open(members[0]) as stream:
                 yield stream, members[0].file_size
+    elif content is not None:
+        yield io.BytesIO(content), len(content)
     else:
         with open(path, "rb", buffering=0) as stream:
             yield stream, os.fstat(stream.fileno()).st_size

@@ -98,7 +98,8 @@ class SupermaskLoss(PruningMethod):
     Reference:
         Tan et al., "End-to-End Supermask Pruning: Learning to Prune Image Captioning Models", sections 4 and
         5.1, https://arxiv.org/abs/2110.03298; before it "Image Captioning with Sparse Recurrent Neural
-        Network", section 4.1, https://arxiv.org/abs/1908.10797. Without the sparsity loss: Zhou et al.,
+        Network", section 4.1, https://arxiv.org/abs/1908.10797, whose equation 11 has the share of open gates
+        in the place of the sparsity `s`. Without the sparsity loss: Zhou et al.,
         "Deconstructing Lottery Tickets", section 5, https://arxiv.org/abs/1905.01067.
 
     Examples:

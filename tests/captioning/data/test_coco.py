@@ -45,8 +45,12 @@ def found(data):
 
 
 @pytest.fixture
-def fixture(shared):
-    return shared / "fixtures" / "coco_bottom_up"
+def fixture(fixtures, tmp_path):
+    """Karpathy's file of five images, with empty files for their photographs."""
+    content = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text())
+    write(tmp_path / "dataset_coco.json", content)
+    photograph(tmp_path, *(f"images/{one['filepath']}/{one['filename']}" for one in content["images"]))
+    return tmp_path
 
 
 def test_karpathys_file_with_its_images(fixture):

@@ -75,8 +75,5 @@ def test_copies_in_ms_cocos_splits_are_a_note(tmp_path):
 
 @pytest.mark.parametrize("name", ["flickr8k", "coco_everyday"])
 def test_published_splits_have_no_copies(shared, name):
-    folder = shared / "data" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is absent")
-    data = load("flickr" if name == "flickr8k" else "table", folder)
+    data = load("flickr" if name == "flickr8k" else "table", shared(f"data/{name}"))
     assert data.split("test")

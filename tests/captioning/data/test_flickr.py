@@ -32,7 +32,7 @@ def folder(tmp_path, names):
 
 
 def test_the_real_flickr8k(shared):
-    data = flickr.load(shared / "data" / "flickr8k")
+    data = flickr.load(shared("data/flickr8k"))
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [6000, 1000, 1000]
     assert all(len(record.captions) == 5 for record in data.records)
     assert data.skipped == []

@@ -172,8 +172,8 @@ def test_to_words_runs_on_tensorflow_lite_without_select_ops(words, base, length
         assert got.dtype == np.int32 and np.array_equal(got, tokenizer.to_words(tf.constant(ids)))
 
 
-def test_sentencepiece_vocabularies_are_supported(shared):
-    folder = shared / "fixtures" / "updown_smp975"
+def test_sentencepiece_vocabularies_are_supported(fixtures):
+    folder = fixtures / "updown_smp975"
     pieces = SentencePieceTokenizer.load(folder / "sentencepiece_word.model")
     tokenizer = RadixTokenizer(pieces, 768)
     assert len(tokenizer) == 771 and tokenizer.digits == 2 and tokenizer.join == "pieces"

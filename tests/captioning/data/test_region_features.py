@@ -42,8 +42,8 @@ def fetch(features, indices, regions):
 
 
 @pytest.fixture
-def fixture(shared):
-    return shared / "fixtures" / "coco_bottom_up"
+def fixture(fixtures):
+    return fixtures / "coco_bottom_up"
 
 
 def test_published_features_equal_the_files(fixture):

@@ -51,8 +51,8 @@ UNIGRAM_PIECES = ["▁a", "▁dog", "▁do", "g", "s", "▁", "o"]
 
 
 @pytest.fixture(scope="module")
-def folder(shared):
-    return shared / "fixtures" / "updown_smp975"
+def folder(fixtures):
+    return fixtures / "updown_smp975"
 
 
 # Loaded in each test, because TensorFlow drops a SentencePiece model when it gets a random seed.
@@ -108,8 +108,8 @@ def test_published_captions_are_decoded_unchanged(published, folder):
     assert [published.decode(row) for row in ids] == known
 
 
-def test_raw_captions_become_karpathys_tokens(published, shared):
-    data = json.loads((shared / "fixtures" / "coco_bottom_up" / "dataset_coco.json").read_text())
+def test_raw_captions_become_karpathys_tokens(published, fixtures):
+    data = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text())
     sentences = [sentence for image in data["images"] for sentence in image["sentences"]]
     assert any("-" in sentence["raw"] for sentence in sentences)
     assert any("'" in sentence["raw"] for sentence in sentences)

@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path):
 def test_vocabulary_size_of_flickr8k(shared):
     from tfsparsecap.captioning.data import flickr
 
-    data = flickr.load(shared / "data" / "flickr8k")
+    data = flickr.load(shared("data/flickr8k"))
     captions = [caption for record in data.split("train") for caption in record.captions]
     tokenizer = WordTokenizer.from_captions(captions, minimum_count=5)
     # Karpathy's splits, the usual ones, give about 2 500 words at this count.

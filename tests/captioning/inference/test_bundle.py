@@ -282,8 +282,8 @@ def test_the_unknown_token_is_left_out_if_the_file_names_it(tmp_path, without_gr
         captioner.text([4, 7])
 
 
-def test_sentencepiece_captions_equal_those_of_the_original_implementation(tmp_path, without_graph, shared):
-    folder = shared / "fixtures" / "updown_smp975"
+def test_sentencepiece_captions_equal_those_of_the_original_implementation(tmp_path, without_graph, fixtures):
+    folder = fixtures / "updown_smp975"
     vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
     description = {**IN_PIECES, "unknown_id": 1}
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, description, vocabulary))

@@ -171,11 +171,11 @@ def unlike_photographs(side):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "unsure"), zip(NAMES, (14, 12), strict=True))
 def test_the_app_is_not_sure_about_images_unlike_photographs(name, unsure, shared):
+    folder = shared("data/flickr8k_1k")
     captioner = TFLiteCaptioner(captioner_path(name))
     side = captioner.image_size
     unlike = [captioner.caption(image)[0].confidence for image in unlike_photographs(side)]
     assert len(unlike) == 16 and sum(confidence < 0.5 for confidence in unlike) >= unsure
-    folder = shared / "data" / "flickr8k_1k"
     names = (folder / "Flickr_8k.testImages.txt").read_text(encoding="utf-8").split()[:40]
     photographs = [
         captioner.caption(read_image(folder / "Images" / name, side))[0].confidence for name in names

@@ -30,8 +30,8 @@ def test_without_training_captions_novelty_is_absent(training):
     }
 
 
-def test_statistics_of_published_captions(shared):
-    file = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
+def test_statistics_of_published_captions(fixtures):
+    file = fixtures / "updown_smp975" / "published_test_captions.json"
     captions = [row["caption"] for row in json.loads(file.read_text(encoding="utf-8"))]
     # These have no punctuation and no capitals.
     found = caption_statistics(captions, captions[:100])

@@ -91,9 +91,7 @@ def test_shares_of_nothing_are_absent():
 
 
 def test_people_name_the_labelled_objects_and_hardly_any_other(shared):
-    file = shared / "data" / "coco_everyday" / "captions.jsonl"
-    if not file.is_file():
-        pytest.skip(f"{file} is absent")
+    file = shared("data/coco_everyday/captions.jsonl")
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if row["split"] == "test" and row["labels"] is not None]
     first = [Labelled(row["captions"][0], row["labels"], row["captions"][1:]) for row in rows]

@@ -26,7 +26,7 @@ def quick(references, captions, metrics=QUICK_METRICS, tokenizer="light"):
 def flickr(shared):
     """For each image, four human references, and the fifth as the caption to score."""
     references = {}
-    with open(shared / "data" / "flickr8k" / "captions.txt", newline="", encoding="utf-8") as file:
+    with open(shared("data/flickr8k/captions.txt"), newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             references.setdefault(row["image"], []).append(row["caption"])
     references = {image: references[image] for image in list(references)[:300]}
@@ -36,9 +36,9 @@ def flickr(shared):
 
 
 @pytest.fixture(scope="module")
-def published(shared):
+def published(fixtures):
     """Published captions of Up-Down at 97.5 % sparsity; others of them serve as references."""
-    file = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
+    file = fixtures / "updown_smp975" / "published_test_captions.json"
     rows = json.loads(file.read_text(encoding="utf-8"))[:1000]
     captions = {row["image_id"]: row["caption"] for row in rows}
     sorted_texts = sorted(captions.values())
@@ -76,8 +76,7 @@ def test_scores_of_published_captions_equal_pycocoevalcaps(published, with_java)
 
 
 @pytest.mark.slow
-def test_scores_of_captions_of_the_original_implementation_equal_pycocoevalcaps(shared, with_java):
-    fixtures = shared / "fixtures"
+def test_scores_of_captions_of_the_original_implementation_equal_pycocoevalcaps(fixtures, with_java):
     data = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text(encoding="utf-8"))
     references = {one["cocoid"]: [text["raw"] for text in one["sentences"]] for one in data["images"]}
     beams = json.loads((fixtures / "updown_smp975" / "expected.json").read_text(encoding="utf-8"))["computed"]
@@ -163,8 +162,8 @@ def test_light_tokens_score_as_ptb_tokens_do(flickr, with_java):
     assert quick(*flickr) == pytest.approx(quick(*flickr, tokenizer="ptb"), rel=1e-3)
 
 
-def test_cider_equals_the_original_scorer(shared):
-    with open(shared / "fixtures" / "cider_d" / "expected.json", encoding="utf-8") as file:
+def test_cider_equals_the_original_scorer(fixtures):
+    with open(fixtures / "cider_d" / "expected.json", encoding="utf-8") as file:
         expected = json.load(file)
     ours = quick(expected["references"], expected["hypotheses"], metrics=["CIDEr"])
     assert ours["CIDEr"] == pytest.approx(expected["cider_d_mean"], abs=1e-3)

@@ -76,9 +76,9 @@ def test_shares_count_captions_and_not_faults():
     assert fault_statistics([()]) == {"incomplete": 0, "repetitive": 0, "faults": {}}
 
 
-def test_published_captions_do_not_end_in_function_words(shared):
+def test_published_captions_do_not_end_in_function_words(fixtures):
     """The program that wrote them has a list of its own of words that it removes from the end."""
-    file = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
+    file = fixtures / "updown_smp975" / "published_test_captions.json"
     captions = [row["caption"] for row in json.loads(file.read_text(encoding="utf-8"))]
     assert not [caption for caption in captions if FUNCTION in text_faults(caption)]
     assert all(FUNCTION in text_faults(f"{caption} with a") for caption in captions)

@@ -84,7 +84,7 @@ def test_light_and_ptb_agree_on_ordinary_captions(with_java):
 
 @pytest.mark.slow
 def test_light_and_ptb_agree_on_flickr8k(shared, with_java):
-    with open(shared / "data" / "flickr8k" / "captions.txt", newline="", encoding="utf-8") as file:
+    with open(shared("data/flickr8k/captions.txt"), newline="", encoding="utf-8") as file:
         captions = [row["caption"] for row in csv.DictReader(file)]
     different = [
         light
@@ -94,8 +94,8 @@ def test_light_and_ptb_agree_on_flickr8k(shared, with_java):
     assert len(different) <= 21
 
 
-def test_light_and_ptb_agree_on_published_captions(shared, with_java):
-    fixture = shared / "fixtures" / "updown_smp975" / "published_test_captions.json"
+def test_light_and_ptb_agree_on_published_captions(fixtures, with_java):
+    fixture = fixtures / "updown_smp975" / "published_test_captions.json"
     captions = [entry["caption"] for entry in json.loads(fixture.read_text(encoding="utf-8"))]
     assert [light_tokenize(caption) for caption in captions] == ptb_tokenize(captions)
 

@@ -20,13 +20,13 @@ IMAGES = ("391895", "522418")
 
 
 @pytest.fixture(scope="module")
-def original(shared):
+def original(fixtures):
     """`original(name)`: a captioner with the original's weights, and the original's results."""
     made = {}
 
     def get(name):
         if name not in made:
-            folder = shared / "fixtures" / name
+            folder = fixtures / name
             content = json.loads((folder / "expected.json").read_text())
             captioner = published_captioner(content["config"])
             load_published(captioner, np.load(folder / "weights.npz"))
@@ -37,8 +37,8 @@ def original(shared):
 
 
 @pytest.fixture(scope="module")
-def inputs_of(shared):
-    folder = shared / "fixtures" / "coco_bottom_up"
+def inputs_of(fixtures):
+    folder = fixtures / "coco_bottom_up"
 
     def get(image):
         return {

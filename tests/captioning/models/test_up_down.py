@@ -20,8 +20,8 @@ LENGTH = 16
 
 
 @pytest.fixture(scope="module")
-def folder(shared):
-    return shared / "fixtures" / "updown_smp975"
+def folder(fixtures):
+    return fixtures / "updown_smp975"
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def expected(folder):
 
 
 @pytest.fixture(scope="module")
-def features(shared):
+def features(fixtures):
     """The regions of the five images, float32 [regions, 2048] each."""
-    att = shared / "fixtures" / "coco_bottom_up" / "cocobu_att"
+    att = fixtures / "coco_bottom_up" / "cocobu_att"
     return {image: np.load(att / f"{image}.npy") for image in IMAGES}
 
 
@@ -69,10 +69,10 @@ def sigmoid(x):
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_log_probabilities_equal_the_originals(published, folder, shared, expected, features, image):
+def test_log_probabilities_equal_the_originals(published, folder, fixtures, expected, features, image):
     tokens = np.array([expected[image]["teacher_forced_input_ids"]], "int32")
     original = np.load(folder / f"teacher_forced_logprobs_{image}.npy")
-    pooled = np.load(shared / "fixtures" / "coco_bottom_up" / "cocobu_fc" / f"{image}.npy")
+    pooled = np.load(fixtures / "coco_bottom_up" / "cocobu_fc" / f"{image}.npy")
     alone = {"features": features[image][None], "tokens": tokens}
     for more in ({}, {"pooled": pooled[None]}):
         logits = published({**alone, **more})

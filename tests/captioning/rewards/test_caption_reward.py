@@ -68,8 +68,8 @@ KINDS = {
 }
 
 
-def test_rewards_equal_the_original_scorers(shared):
-    fixture = json.loads((shared / "fixtures" / "cider_d" / "expected.json").read_text(encoding="utf-8"))
+def test_rewards_equal_the_original_scorers(fixtures):
+    fixture = json.loads((fixtures / "cider_d" / "expected.json").read_text(encoding="utf-8"))
     images = list(fixture["hypotheses"])
     groups = [fixture["references"][image] for image in images]
     sampled = [fixture["hypotheses"][image] for image in images]

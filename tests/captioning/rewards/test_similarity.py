@@ -42,8 +42,8 @@ def original_bleu(references, captions):
     return np.array(Bleu(4).compute_score(*arguments, verbose=0)[1]).T
 
 
-def test_cider_d_equals_the_original_scorers(shared):
-    expected = json.loads((shared / "fixtures" / "cider_d" / "expected.json").read_text(encoding="utf-8"))
+def test_cider_d_equals_the_original_scorers(fixtures):
+    expected = json.loads((fixtures / "cider_d" / "expected.json").read_text(encoding="utf-8"))
     images = list(expected["hypotheses"])
     references = References([expected["references"][image] for image in images])
     scores = cider_d(references, [expected["hypotheses"][image] for image in images], range(len(images)))

@@ -10,6 +10,7 @@ from tfsparsecap.captioning.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
 from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
+from tfsparsecap.captioning.training.start import check_start
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 FILES = sorted(
@@ -31,6 +32,12 @@ PARAMETERS = {
     "acort/small": 4_213_779,
     "acort/xsmall": 2_567_435,
 }
+#: Trained on rewards, and the configuration of the run that it starts from: SMP, Table 3; ACORT, Table 5.
+ON_REWARDS = {
+    "scst/up_down": "updown/base",
+    "scst/ort": "ort/base",
+    **{f"scst/acort_{size}": f"acort/{size}" for size in ("base", "small", "xsmall")},
+}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +55,22 @@ def captioner_of(name, words, *overrides):
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_number_of_parameters_is_that_of_the_paper(name, words):
     assert captioner_of(name, words).count_params() == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(("name", "start"), ON_REWARDS.items())
+def test_training_on_rewards_is_that_of_the_papers(name, start):
+    config, first = (load_config(CONFIGS / f"{one}.yaml") for one in (name, start))
+    assert config.training.start_from == f"runs/{first.name}" and config.training.epochs == 0
+    check_start(first, config, config.training.start_from)
+    # The same captioner and data; dropout is that of pruned captioners.
+    dropouts = {"dropout": 0.1, "feature_dropout": 0.1} if "up_down" not in name else {"dropout": 0.1}
+    assert config.model == first.model.model_copy(update=dropouts) and config.data == first.data
+    scst = config.training.scst
+    # SMP, section 5.3, and ACORT, section 5.1: BLEU-4 and CIDEr, mean of the rewards, step schedule.
+    assert (scst.cider_d, scst.bleu_4, scst.baseline, scst.schedule) == (1, 1, "all", "step")
+    # The authors' scripts.
+    assert (scst.learning_rate, scst.batch_size, scst.samples, scst.dropout) == (5e-5, 5, 15, True)
+    assert config.decoding.beam == (5 if "acort" in name else 2)  # ACORT, section 5.1
 
 
 @pytest.mark.parametrize("name", FILES)

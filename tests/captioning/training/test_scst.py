@@ -111,6 +111,33 @@ def test_a_step_minimises_the_loss_of_the_papers(kind, baseline, eager, monkeypa
         np.testing.assert_allclose(np.array(variable), old - gradient, atol=2e-5, err_msg=variable.path)
 
 
+@pytest.mark.parametrize("dropout", [False, True])
+def test_log_probabilities_with_dropout_are_those_of_a_captioner_in_training(dropout, monkeypatch):
+    class UniformInTraining(UpDown):
+        """Its logits are 0 in training, so that each token has the probability 1 / WORDS."""
+
+        def call(self, inputs, training=None):
+            return super().call(inputs, training=training) * (0.0 if training else 1.0)
+
+    monkeypatch.setattr(tf, "function", lambda function: function)
+    model = UniformInTraining(
+        WORDS, embedding_size=6, rnn_size=8, attention_size=5, feature_size=8, dropout=0.4
+    )
+    other, _ = expected(model, "all")
+    seed = tf.random.fold_in(tf.random.fold_in(tf.constant([SEED, 0], tf.int64), 0), 0)
+    words = sample(model, inputs_of(model), SAMPLES, LENGTH, seed=seed)[0].numpy()
+    rewards = words.sum(2) / 10.0 + np.arange(4)[:, None]
+    lengths = np.minimum([[[*row, 2].index(2) + 1 for row in image] for image in words], LENGTH)
+    # By hand: each token costs log(WORDS), weighted by the advantage of its caption.
+    advantages = rewards - rewards.mean(1, keepdims=True)
+    uniform = np.log(WORDS) * (advantages * lengths).sum() / lengths.sum()
+    assert abs(uniform - other) > 1e-3
+    options = {"samples": SAMPLES, "baseline": "all", "dropout": dropout}
+    loop = make_loop(model, keras.optimizers.SGD(0.0), sum_reward, **options)
+    loss = float(loop.train_step((inputs_of(model), indices()))["loss"])
+    assert loss == pytest.approx(uniform if dropout else other, rel=1e-4)
+
+
 @pytest.mark.slow
 def test_images_that_cannot_be_read_are_ignored():
     model = make_captioner()
@@ -257,12 +284,15 @@ def test_rewards_are_the_last_phase_of_a_run_with_a_trained_encoder_and_fixed_ma
         *(one for one in tiny_settings if not one.startswith("training.epochs")),
         *("model.encoder.trainable=false", f"data.cache_folder={tmp_path / 'cache'}", "data.cached_views=2"),
         *("training.epochs=1", "training.fine_tune.epochs=1", "training.fine_tune.learning_rate=0.01"),
-        *("training.scst.epochs=2", "training.scst.samples=3", "training.scst.batch_size=10"),
+        *("training.scst.epochs=3", "training.scst.samples=3", "training.scst.batch_size=10"),
+        *("training.scst.schedule=step", "training.scst.learning_rate=0.001", "training.scst.dropout=true"),
         *("pruning.method=magnitude", "pruning.sparsity=0.7", "training.validation_images=2"),
     ]
     folder, _, _ = train(tmp_path, settings)
     rows = history(folder)
-    assert [row["phase"] for row in rows] == ["train", "fine_tune", "scst", "scst"]
+    assert [row["phase"] for row in rows] == ["train", "fine_tune", "scst", "scst", "scst"]
+    # The rate at the end of an epoch, which is that of the next one.
+    assert [float(row["learning_rate"]) for row in rows[2:]] == pytest.approx([0.001, 0.001, 0.0008])
     assert {row["sparsity"] for row in rows} == {rows[0]["sparsity"]} and float(rows[3]["reward"]) > 0
     # The features of the first phase and of SCST are those of different encoders.
     assert len(list((tmp_path / "cache").glob("features-*.npy"))) == 4

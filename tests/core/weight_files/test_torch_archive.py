@@ -61,8 +61,8 @@ WRITTEN_BY_TORCH = (
 )
 
 
-def test_a_published_sparse_checkpoint_equals_its_dense_weights(shared):
-    folder = shared / "fixtures" / "updown_smp975"
+def test_a_published_sparse_checkpoint_equals_its_dense_weights(fixtures):
+    folder = fixtures / "updown_smp975"
     weights = read_checkpoint(folder / "model_best_pruned_sparse.pth")
     with np.load(folder / "weights.npz") as expected:
         assert list(weights) == list(expected)

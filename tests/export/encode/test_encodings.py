@@ -121,8 +121,8 @@ def test_bytes_count_values_indices_and_scales():
     assert encodings.encode(encodings.BLOCK16, weights).bytes == 32 + 4 + 2 + 3 * 4
 
 
-def test_a_published_sparse_matrix_is_encoded_exactly(shared):
-    weights = np.load(shared / "fixtures" / "updown_smp975" / "weights.npz", allow_pickle=False)
+def test_a_published_sparse_matrix_is_encoded_exactly(fixtures):
+    weights = np.load(fixtures / "updown_smp975" / "weights.npz", allow_pickle=False)
     for name, nonzeros in (("logit.weight", 27747), ("core.lang_lstm.weight_ih", 6783)):
         encoded = encodings.store(weights[name], np.float32, 1)
         assert len(encoded.values) == nonzeros

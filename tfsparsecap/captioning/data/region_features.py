@@ -138,7 +138,7 @@ class RegionFeatures:
         if self._box:
             image["boxes"] = np.zeros([regions, 4], np.float32)
             self._box.read(index, image["boxes"][:count])
-            _check_boxes(image["boxes"][:count], self._box.path(index))
+            check_boxes(image["boxes"][:count], self._box.path(index))
         if self._fc:
             image["pooled"] = np.zeros([size], np.float32)
             self._fc.read(index, image["pooled"])
@@ -285,7 +285,12 @@ def _names(image_id: str) -> list[str]:
     return [one + ending for one in stems for ending in ENDINGS]
 
 
-def _check_boxes(boxes: np.ndarray, path: str) -> None:
+def check_boxes(boxes: np.ndarray, path: str) -> None:
+    """Raises InputError if one of the boxes, float [regions, 4], is outside the image or inverted.
+
+    Examples:
+        >>> check_boxes(np.array([[0.0, 0.0, 1.0, 0.5]]), "a.npy")
+    """
     outside = (boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)
     wrong = outside.any(axis=1) | (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     if wrong.any():

@@ -63,7 +63,9 @@ class SCST(_Section):
 
     Attributes:
         epochs: number of epochs; each takes every image once.
-        learning_rate: peak learning rate of Adam, with cosine decay to `training.final_learning_rate`.
+        learning_rate: peak learning rate of Adam.
+        schedule: `cosine` (decays to `training.final_learning_rate`), or `step` (times 0.8 after every three
+            epochs, without warm-up).
         batch_size: images per step, across all devices.
         samples: captions sampled per image and step.
         baseline: what a caption's reward is compared with: the mean reward of the image's other captions
@@ -71,10 +73,13 @@ class SCST(_Section):
         cider_d, bleu_4: weights of CIDEr-D (0 to 10) and BLEU-4 (0 to 1) in the reward.
         count_end: count the end token as a word; otherwise captions learn to end before they are complete.
         temperature: temperature of the sampling.
+        dropout: use dropout where the log-probabilities of the sampled captions are computed; it is never
+            used while they are sampled.
     """
 
     epochs: Size = 10
     learning_rate: Rate = 1e-4
+    schedule: Literal["cosine", "step"] = "cosine"
     batch_size: Size = 50
     samples: Size = 5
     baseline: Literal["others", "all", "greedy"] = "others"
@@ -82,6 +87,7 @@ class SCST(_Section):
     bleu_4: NotNegative = 0.0
     count_end: bool = True
     temperature: Rate = 1.0
+    dropout: bool = False
 
 
 class Training(_Section):

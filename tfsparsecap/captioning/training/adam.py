@@ -7,15 +7,18 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.captioning.settings.training_section import Training
+from tfsparsecap.captioning.training.phases import Phase
 from tfsparsecap.core.keras_internals import DecayInUpdate, variable_index
+
+# Of the schedule `step`: Rennie et al., https://arxiv.org/abs/1612.00563.
+_STEP_EPOCHS, _STEP_RATE = 3, 0.8
 
 
 def make_optimizer(
     settings: Training,
     steps: int,
+    phase: Phase | None = None,
     *,
-    learning_rate: float | None = None,
-    schedule: str | None = None,
     encoder_variables: Sequence[keras.Variable] = (),
 ) -> keras.optimizers.Optimizer:
     """Adam with the settings' schedule, decoupled weight decay (except for biases), clipping and averaging.
@@ -23,11 +26,12 @@ def make_optimizer(
     Args:
         settings: a run's `training` section.
         steps: number of steps in which `cosine` decays to `final_learning_rate`.
-        learning_rate, schedule: replace those of the settings.
+        phase: its learning rate and schedule replace those of the settings. The schedule `step` multiplies
+            the learning rate by 0.8 after every three of its epochs.
         encoder_variables: those with the learning rate `encoder_learning_rate`, if it is set.
     """
-    rate, warmup = learning_rate or settings.learning_rate, settings.warmup_steps
-    schedule = schedule or settings.schedule
+    rate, schedule = (phase or settings).learning_rate, (phase or settings).schedule
+    warmup = settings.warmup_steps
     if schedule == "cosine" and steps > 0:
         warmup = min(warmup, steps - 1)
         rate = keras.optimizers.schedules.CosineDecay(
@@ -39,6 +43,9 @@ def make_optimizer(
         )
     elif schedule == "noam":
         rate = Noam(rate, max(1, warmup))
+    elif schedule == "step" and phase is not None:
+        every = max(1, _STEP_EPOCHS * steps // phase.epochs)
+        rate = keras.optimizers.schedules.ExponentialDecay(rate, every, _STEP_RATE, staircase=True)
     factor = (settings.encoder_learning_rate or settings.learning_rate) / settings.learning_rate
     optimizer = ScaledAdam(
         rate,

@@ -57,7 +57,8 @@ def phases(config: Config) -> list[Phase]:
         )
     if scst is not None:
         from_images = config.data.cache_folder is None or bool(config.data.augmentation)
-        found.append(Phase("scst", scst.epochs, scst.batch_size, scst.learning_rate, "cosine", from_images))
+        size, rate = scst.batch_size, scst.learning_rate
+        found.append(Phase("scst", scst.epochs, size, rate, scst.schedule, from_images))
     return found
 
 

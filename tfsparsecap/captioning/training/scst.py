@@ -19,8 +19,9 @@ class SCSTLoop(Loop):
     """Steps of self-critical sequence training.
 
     For each image, captions are sampled token by token from the current captioner, without dropout, with
-    rounded gates, and without rules for complete sentences, which would hide mistakes from the reward. With
-    the reward `r` of a caption and the baseline `b` of its image, the loss is
+    rounded gates, and without rules for complete sentences, which would hide mistakes from the reward. Their
+    log-probabilities are computed in the same way, or as in training if `settings.dropout` is set. With the
+    reward `r` of a caption and the baseline `b` of its image, the loss is
 
         - sum((r - b) * log p(token | tokens before, image)) / tokens
 
@@ -30,7 +31,7 @@ class SCSTLoop(Loop):
     Args:
         model, strategy: see `Loop`.
         reward: scores captions; called with one batch at a time.
-        settings: number of samples, baseline and temperature. The gradient is that of temperature 1.
+        settings: number of samples, baseline, temperature and dropout. The gradient is that of temperature 1.
         max_length: maximum number of tokens in a caption.
         seed: of the sampling. A step's samples depend on the seed and the optimizer's step count, so that a
             resumed run samples the same captions.
@@ -131,6 +132,6 @@ class SCSTLoop(Loop):
         rows = tf.reshape(token_ids, [-1, length])
         first = tf.fill([tf.shape(rows)[0], 1], self.model.start_id)
         before = tf.concat([first, rows[:, :-1]], axis=1)
-        logits = self.model({**inputs, "tokens": before}, training=False)
+        logits = self.model({**inputs, "tokens": before}, training=self.settings.dropout)
         log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         return tf.reshape(tf.gather(log_probabilities, rows, batch_dims=2), [-1, count, length])

@@ -323,14 +323,8 @@ class _Run:
                 self.batches = self._training_batches(phase)
                 self._report_gates()
             steps, encoder = self._steps(phase), self.captioner.encoder
-            own_rate = phase.kind == "train" and encoder is not None
-            optimizer = make_optimizer(
-                config,
-                steps,
-                learning_rate=phase.learning_rate,
-                schedule=phase.schedule,
-                encoder_variables=encoder.trainable_variables if own_rate else (),
-            )
+            own_rate = encoder.trainable_variables if phase.kind == "train" and encoder is not None else ()
+            optimizer = make_optimizer(config, steps, phase, encoder_variables=own_rate)
             self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
         teachers = [run.captioner for run in self.teachers]
         loop = make_loop(self.captioner, phase.kind, self.config, self.run_data, teachers, self.strategy)

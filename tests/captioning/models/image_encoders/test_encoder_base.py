@@ -40,7 +40,7 @@ def small_inception(**changes):
 @pytest.mark.slow
 def test_equals_keras_applications_with_imagenet_weights(shared, monkeypatch):
     # What KERAS_HOME sets in a new process, whose start would take seconds.
-    monkeypatch.setattr(keras.src.backend.config, "_KERAS_DIR", str(shared / "weights" / "keras_home"))
+    monkeypatch.setattr(keras.src.backend.config, "_KERAS_DIR", str(shared("weights/keras_home")))
     images = np.random.default_rng(1).integers(0, 256, (1, 224, 224, 3)).astype("uint8")
     mobilenet = keras.applications.mobilenet
     network = mobilenet.MobileNet((224, 224, 3), alpha=0.75, weights="imagenet", include_top=False)

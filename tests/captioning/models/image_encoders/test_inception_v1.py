@@ -137,9 +137,9 @@ def test_the_number_of_weights_follows_from_the_published_table(network):
     assert sum(np.prod(weight.shape) for weight in network.trainable_weights) == total + channels
 
 
-def test_convolutions_have_the_published_names_and_sizes(network, shared):
+def test_convolutions_have_the_published_names_and_sizes(network, fixtures):
     name = "layerwise__Layer-wise_Sparsities_of_Soft-Attention_Inception-V1_MS-COCO_.tsv"
-    with (shared / "fixtures" / "published_curves" / name).open() as lines:
+    with (fixtures / "published_curves" / name).open() as lines:
         rows = {row.pop("Layer"): row for row in csv.DictReader(lines, delimiter="\t")}
     sizes = {
         f"{published_name(layer.name)}/weights/mask": np.prod(layer.kernel.shape)

@@ -64,8 +64,8 @@ def folded(arrays):
 @pytest.mark.slow
 def test_features_of_photographs_equal_those_of_onnx_runtime(shared):
     onnxruntime = pytest.importorskip("onnxruntime")
-    path = shared / "weights" / "tiny_vit_5m" / "tiny_vit_5m_224_in22k_patch.onnx"
-    photographs = sorted((shared / "data" / "flickr8k_1k").rglob("*.jpg"))[:20]
+    path = shared("weights/tiny_vit_5m/tiny_vit_5m_224_in22k_patch.onnx")
+    photographs = sorted(shared("data/flickr8k_1k").rglob("*.jpg"))[:20]
     images = np.stack([read_image(photograph, 224) for photograph in photographs])
     assert len(images) == 20
     scaled = (images / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]

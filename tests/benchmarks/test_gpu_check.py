@@ -1,0 +1,130 @@
+"""The check of a GPU: what it trains, and what it says about it."""
+
+import pytest
+
+from benchmarks import gpu_check
+from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.command import run
+
+#: Sizes with which each training takes seconds.
+TINY = [
+    *("data.train=20", "data.validation=3", "data.test=4", "data.image_size=32", "data.max_length=6"),
+    *("model.encoder.image_size=32", "model.encoder.layer=conv_pw_1_relu", "model.embedding_size=6"),
+    *("model.rnn_size=16", "model.attention_size=8", "training.epochs=2", "training.batch_size=25"),
+]
+MACHINE = {"gpus": ["NVIDIA A"], "tensorflow": "2", "keras": "3", "cuda": "12", "cudnn": "9", "python": "3"}
+MACHINE["system"] = "Linux"
+NAMES = [check.name for check in gpu_check.CHECKS]
+
+
+def ended(*argv) -> int:
+    with pytest.raises(SystemExit) as end:
+        run(lambda: gpu_check.main(argv))
+    return end.value.code
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The cells of a Markdown table, by the first one of each row."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    assert len({len(cells) for cells in lines}) == 1
+    return {name: cells for name, *cells in lines}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """`machine(losses=…)` gives losses to trainings by name; the others have those of the CPU."""
+
+    def make(losses=None, gpus=("NVIDIA A",)):
+        given = losses or {}
+
+        def train(trainer, name, settings, *options):
+            found = given.get("resume" if options else name, [3.0, 2.0])
+            return (
+                gpu_check.Trained([], 1.0, found) if isinstance(found, str) else gpu_check.Trained(found, 1)
+            )
+
+        def resume(trainer, settings):
+            return train(trainer, "train", settings, "--resume")
+
+        monkeypatch.setattr(gpu_check.Trainer, "probe", lambda trainer: MACHINE | {"gpus": list(gpus)})
+        monkeypatch.setattr(gpu_check.Trainer, "train", train)
+        monkeypatch.setattr(gpu_check.Trainer, "resume", resume)
+
+    return make
+
+
+def test_losses_within_the_bounds_are_ok(machine, capsys):
+    machine({"train": [3.0027, 1.984], "mixed_float16": [3.02, 2.09]})
+    assert ended() == 0
+    text = capsys.readouterr().out
+    assert text.startswith("tfsparsecap on NVIDIA A: TensorFlow 2 (built for CUDA 12 and cuDNN 9), Keras 3")
+    found = rows(text)
+    assert list(found)[2:] == ["cpu", *NAMES, "resume"]
+    assert {cells[0] for name, cells in found.items() if name in NAMES} == {"ok"}
+    # By hand: 0.0027 / 3 and 0.016 / 2.
+    assert found["train"] == ["ok", "3.00270, 1.98400", "9.0e-04, 8.0e-03", "1e-03, 1e-02", "1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "losses"),
+    [
+        ("train", [3.004, 2.0]),
+        ("train", [3.0, 2.03]),
+        ("mirrored", [3.0, float("nan")]),
+        ("xla", [2.99, 2.0]),
+        ("mixed_bfloat16", [3.04, 2.0]),
+        ("resume", [3.0, 1.9]),
+    ],
+)
+def test_losses_that_are_too_far_from_the_cpus_fail(machine, capsys, name, losses):
+    machine({name: losses})
+    assert ended() == 1
+    found = rows(capsys.readouterr().out)
+    assert [row for row, cells in found.items() if cells[0] == "too far from the CPU"] == [name]
+
+
+@pytest.mark.parametrize("name", ["cpu", "xla"])
+def test_a_training_that_fails_is_a_row(machine, capsys, name):
+    machine({name: "error: XLA cannot compile it"})
+    assert ended() == 1
+    found = rows(capsys.readouterr().out)
+    assert found[name] == ["error: XLA cannot compile it", "", "", "1e-03, 1e-02", "1"]
+    assert found["train"][0] == "ok" and bool(found["train"][2]) == (name != "cpu")
+
+
+def test_without_a_gpu_there_is_one_sentence(machine, capsys):
+    machine(gpus=())
+    assert ended() == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: TensorFlow finds no GPU: install tfsparsecap[gpu]")
+    assert captured.err.count("\n") == 1 and captured.out == ""
+    assert ended("--cpu") == 0
+    assert capsys.readouterr().out.startswith("tfsparsecap on the CPU: TensorFlow 2")
+
+
+def test_processes_are_stopped_after_the_time(tmp_path):
+    trained = gpu_check.Trainer(tmp_path, cpu=True, seconds=0.0).train("train", TINY)
+    assert trained.problem == "not finished in time" and trained.losses == []
+
+
+def test_the_settings_of_all_checks_are_valid():
+    for check in gpu_check.CHECKS:
+        training = load_config(None, [*gpu_check.SETTINGS, *check.settings]).training
+        assert training.epochs == 2
+        expected = {"mirrored": training.distribution, "xla": "xla" if training.jit_compile is True else ""}
+        assert check.name in ("train", expected.get(check.name, training.precision))
+
+
+@pytest.mark.slow
+def test_checks_train_on_the_cpu(monkeypatch, capsys):
+    """With two of the trainings, because each process compiles its steps."""
+    monkeypatch.setattr(gpu_check, "SETTINGS", TINY)
+    monkeypatch.setattr(gpu_check, "CHECKS", (gpu_check.CHECKS[0], gpu_check.CHECKS[3]))
+    assert ended("--cpu") == 0, capsys.readouterr()
+    found = rows(capsys.readouterr().out)
+    assert list(found)[2:] == ["cpu", "train", "mixed_float16", "resume"]
+    # The same training, and one that is resumed, have the same losses to the last digit.
+    assert found["train"][1] == found["cpu"][1] == found["resume"][1]
+    assert found["train"][2] == "0.0e+00, 0.0e+00" and found["mixed_float16"][1] != found["cpu"][1]
+    first, second = map(float, found["train"][1].split(", "))
+    assert second < first
