@@ -101,8 +101,10 @@ def __getattr__(name: str) -> Any:
     try:
         globals()[name] = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
+        from tfsparsecap.core.installation import pip_install
+
         raise ImportError(
-            f"sc.{name} needs {error.name}, which is not installed: pip install 'tfsparsecap[{extra}]'"
+            f"sc.{name} needs {error.name}, which is not installed: {pip_install(extra)}"
         ) from error
     return globals()[name]
 

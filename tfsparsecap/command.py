@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from tfsparsecap.core.child_processes import end_with_parent
 from tfsparsecap.core.files import DISK_FULL
+from tfsparsecap.core.installation import pip_install
 from tfsparsecap.errors import InputError, WorkerLost
 
 # Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
@@ -65,7 +66,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("", "tfsparsecap", "tfsparsecap_export"):
             raise
-        fail(f"{error.name} is not installed: pip install 'tfsparsecap[all]'")
+        fail(f"{error.name} is not installed: {pip_install('all')}")
         code = WRONG_INPUT
     except OSError as error:
         if error.errno in DISK_FULL:

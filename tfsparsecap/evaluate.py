@@ -59,7 +59,7 @@ _PRINTED_ONLY = ("seconds", "images_per_second", "threads")
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    from tfsparsecap.captioning.metrics.scores import METRICS
+    from tfsparsecap.captioning.metrics import METRICS
 
     options = parser(__doc__)
     options.add_argument(

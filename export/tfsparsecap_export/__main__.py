@@ -40,12 +40,10 @@ from tfsparsecap.command import (
     start_tensorflow,
 )
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.encode import DEFAULT_TARGET, FORMATS, TARGET_NAMES
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    from tfsparsecap_export.encode.costs import DEFAULT_TARGET, TARGETS
-    from tfsparsecap_export.encode.formats import FORMATS
-
     options = parser(__doc__)
     add = options.add_argument
     add(
@@ -60,7 +58,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--output", type=Path, metavar="FILE.tflite", help=where)
     keep = "a layer that stays float, such as output or encoder; can be repeated"
     add("--keep-float", action="append", default=[], metavar="LAYER", help=keep)
-    target = f"processor for which encodings are chosen: {', '.join(TARGETS)} (default: {DEFAULT_TARGET})"
+    target = f"processor to choose encodings for: {', '.join(TARGET_NAMES)} (default: {DEFAULT_TARGET})"
     add("--target", default=DEFAULT_TARGET, metavar="TARGET", help=target)
     add("--json", action="store_true", help="print the report as JSON instead of a table")
 

@@ -12,8 +12,8 @@ from tfsparsecap.core.files import check_output
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, export_captioner
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
-from tfsparsecap_export.encode import formats
-from tfsparsecap_export.encode.costs import DEFAULT_TARGET, of_target
+from tfsparsecap_export.encode import DEFAULT_TARGET, formats
+from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.export_network import export_network
 from tfsparsecap_export.export_report import ExportReport
 from tfsparsecap_export.progress import Progress, silent

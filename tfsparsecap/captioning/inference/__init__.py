@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Union
 
 from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions
+from tfsparsecap.core.installation import pip_install
 
 if TYPE_CHECKING:
     from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
@@ -51,8 +52,8 @@ def load(
             from tfsparsecap.captioning.inference.finished_run import FinishedRun
         except ModuleNotFoundError as error:
             raise ImportError(
-                f"runs need {error.name}, which is not installed: pip install 'tfsparsecap[captions]', or"
-                " load an exported file"
+                f"runs need {error.name}, which is not installed: {pip_install('captions')}, or load an"
+                " exported file"
             ) from error
         return FinishedRun.load(path)
     from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner

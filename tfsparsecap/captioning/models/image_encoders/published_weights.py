@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.core.files import check_input_file
+from tfsparsecap.core.installation import pip_install
 from tfsparsecap.core.keras_internals import nested_layers, own_weights
 from tfsparsecap.core.saved_models import load_model_weights
 from tfsparsecap.core.weight_files.weight_formats import FORMATS, read_weights
@@ -37,8 +38,8 @@ def download(repository: str, file: str, title: str) -> Path:
         import huggingface_hub
     except ImportError as error:
         raise InputError(
-            f"the weights of {title} need huggingface_hub: pip install 'tfsparsecap[captions]', or give the"
-            " path of a file"
+            f"the weights of {title} need huggingface_hub: {pip_install('captions')}, or give the path of a"
+            " file"
         ) from error
     messages = huggingface_hub.logging.get_verbosity()
     huggingface_hub.logging.set_verbosity_error()  # without two lines for each of five attempts
