@@ -79,7 +79,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="for a .tflite file: number of images captioned at the same time, each on one thread with a"
         f" copy of the file (default: number of cores, at most {_MAX_THREADS}); a run uses all cores anyway",
     )
-    options.add_argument("--config", metavar="FILE.yaml", help="for a .tflite file: settings of its data")
+    options.add_argument(
+        "--config", metavar="FILE.yaml", help="for a .tflite file: settings of its data, as for train"
+    )
     options.add_argument("--data", metavar="FOLDER", help="replaces data.folder of the settings")
     options.add_argument("--features", metavar="FOLDER", help="replaces data.features of the settings")
     options.add_argument("--output", metavar="FOLDER", help="write scores and captions there")
