@@ -98,3 +98,5 @@ def test_all_public_names_exist_and_are_known_to_type_checkers():
     assert {*tfsparsecap.__all__} - static == {"__version__"}
     with pytest.raises(AttributeError, match="has no attribute 'absent'"):
         _ = tfsparsecap.absent
+    with pytest.raises(AttributeError, match=r"here, it is sc\.Gradual\(.*Schedule\(begin=0, end=1000"):
+        _ = tfsparsecap.PolynomialDecay
