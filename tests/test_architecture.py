@@ -48,7 +48,6 @@ ORDER = [
     "tfsparsecap_export.flatbuffer",
     "tfsparsecap_export.tables",
     "tfsparsecap_export.keras_to_tflite",
-    "tfsparsecap_export.progress",
     "tfsparsecap_export.samples",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.verify",

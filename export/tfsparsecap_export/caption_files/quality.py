@@ -8,10 +8,11 @@ from PIL import Image
 
 from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
 from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
+from tfsparsecap.core.hidden_stderr import hidden_stderr
+from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.encoded_file import LayerReport, layer_name
-from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
@@ -91,7 +92,8 @@ def best_captions(content: bytes, samples: Iterable[Sample]) -> Iterator[tuple[n
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    run = Interpreter(model_content=content, num_threads=1).get_signature_runner(CAPTION_SIGNATURE)
+    with hidden_stderr():
+        run = Interpreter(model_content=content, num_threads=1).get_signature_runner(CAPTION_SIGNATURE)
     for sample in samples:
         outputs = run(**sample)
         likeliest = float(outputs["objects"].max()) if "objects" in outputs else 0.0

@@ -20,6 +20,7 @@ from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator,
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
 from tfsparsecap.captioning.metrics.sentence_faults import token_faults
 from tfsparsecap.core.files import DAMAGE
+from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap.errors import InputError, first_line
 
 #: Name of the associated file with the tokens.
@@ -327,7 +328,8 @@ def _load(content: bytes, threads: int) -> tuple[Callable[..., dict[str, np.ndar
     """The function of a file, its inputs, and the names of its outputs."""
     from ai_edge_litert.interpreter import Interpreter  # takes half a second
 
-    run = Interpreter(model_content=content, num_threads=threads).get_signature_runner(SIGNATURE)
+    with hidden_stderr():
+        run = Interpreter(model_content=content, num_threads=threads).get_signature_runner(SIGNATURE)
     inputs = {
         name: (tuple(details["shape"].tolist()), np.dtype(details["dtype"]))
         for name, details in run.get_input_details().items()
