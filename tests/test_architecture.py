@@ -64,7 +64,7 @@ COMMANDS = {
     f"tfsparsecap.{name}"
     for name in (
         *("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders"),
-        "slim_captioner",
+        *("slim_captioner", "publish"),
     )
 }
 # Tests that are about the repository, or about several modules together.

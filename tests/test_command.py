@@ -108,7 +108,7 @@ COMMANDS = [
     *("tfsparsecap.train", "tfsparsecap.evaluate", "tfsparsecap.caption", "tfsparsecap.report"),
     *("tfsparsecap.encoders", "tfsparsecap.study", "tfsparsecap.convert", "tfsparsecap.demo"),
     *("tfsparsecap_export.__main__", "tfsparsecap_export.benchmark", "tfsparsecap_export.inspect"),
-    *("tfsparsecap_export.android", "tfsparsecap.slim_captioner"),
+    *("tfsparsecap_export.android", "tfsparsecap.slim_captioner", "tfsparsecap.publish"),
 ]
 # One process for all of them. With this name, the package leaves out TensorFlow.
 HELP = """

@@ -65,7 +65,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "captioner",
         nargs="?",
-        metavar="runs/NAME|FILE.tflite|good|small",
+        metavar="runs/NAME|FILE.tflite|good|small|hf://USER/NAME",
         help="a trained run, an exported file, or a captioner that comes with the package",
     )
     options.add_argument(

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Shows the files; one that cannot be read is reported, and the others are still shown."""
     options = parser(__doc__)
     options.add_argument(
-        "files", nargs="+", type=captioner_path, metavar="FILE.tflite", help="files to inspect, good or small"
+        "files", nargs="+", metavar="FILE.tflite", help="files to inspect, good, small or hf://USER/NAME"
     )
     options.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
     given = options.parse_args(argv)
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     code, results = DONE, []
     for path in given.files:
         try:
+            path = captioner_path(path)
             contents = read_contents(path)
             description, vocabulary = _bundle(path) if DESCRIPTION in contents.files else (None, [])
         except InputError as error:

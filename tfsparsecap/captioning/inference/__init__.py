@@ -27,7 +27,8 @@ def load(
 
     Args:
         path: `good` or `small`, which come with the package (docs/models.md), the folder of a finished run,
-            or a `.tflite` file that `tfsparsecap-export` wrote.
+            a `.tflite` file that `tfsparsecap-export` wrote, or `hf://USER/NAME` for one on the Hugging Face
+            Hub, which `python -m tfsparsecap.publish` wrote.
         trust: run a `.tflite` file even if it has no digest, as those of older versions and of other
             programs. The runtime is no sandbox: a damaged file can crash the process.
 
@@ -37,7 +38,7 @@ def load(
 
     Raises:
         InputError: the path does not exist, the run is not finished, or a file is damaged, or has no digest
-            and is not trusted.
+            and is not trusted; or the hub does not answer, or has no such captioner.
         ImportError: a run needs the extra `captions`, which is not installed; a file needs `export` only.
 
     Examples:

@@ -20,7 +20,7 @@ from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator,
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
 from tfsparsecap.captioning.metrics.sentence_faults import token_faults
 from tfsparsecap.core.files import DAMAGE
-from tfsparsecap.core.hidden_stderr import hidden_stderr
+from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.errors import InputError, first_line
 
 #: Name of the associated file with the tokens.
@@ -326,10 +326,7 @@ _Inputs = dict[str, tuple[tuple[int, ...], np.dtype]]
 
 def _load(content: bytes, threads: int) -> tuple[Callable[..., dict[str, np.ndarray]], _Inputs, set[str]]:
     """The function of a file, its inputs, and the names of its outputs."""
-    from ai_edge_litert.interpreter import Interpreter  # takes half a second
-
-    with hidden_stderr():
-        run = Interpreter(model_content=content, num_threads=threads).get_signature_runner(SIGNATURE)
+    run = signature_runner(content, SIGNATURE, num_threads=threads)
     inputs = {
         name: (tuple(details["shape"].tolist()), np.dtype(details["dtype"]))
         for name, details in run.get_input_details().items()
