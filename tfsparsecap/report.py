@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     output = Path(options.output)
     if not output.parent.is_dir():
         raise InputError(f"there is no folder {output.parent} for {output.name}: create it first")
-    check_suffix(output, ".html")
     check_regular_file(output)
+    check_suffix(output, ".html")
     if options.images < 0 or options.attention < 0:
         raise InputError("--images and --attention are numbers of images: give 0 or more")
     start_tensorflow()
