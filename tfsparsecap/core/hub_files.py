@@ -20,11 +20,12 @@ def endpoint() -> str:
 
 
 @contextmanager
-def hub_client(what: str) -> Iterator[Any]:
+def hub_client(what: str, otherwise: str = "") -> Iterator[Any]:
     """Yields the module `huggingface_hub`, without its messages: two lines for each of five attempts.
 
     Args:
         what: needs it, for the message.
+        otherwise: what to do without it.
 
     Raises:
         InputError: it is not installed.
@@ -32,7 +33,8 @@ def hub_client(what: str) -> Iterator[Any]:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise InputError(f"{what} needs huggingface_hub: {pip_install('huggingface')}") from error
+        command = pip_install("huggingface") + f", or {otherwise}" * bool(otherwise)
+        raise InputError(f"{what} needs huggingface_hub: {command}") from error
     level = huggingface_hub.logging.get_verbosity()
     huggingface_hub.logging.set_verbosity_error()
     try:
@@ -41,19 +43,19 @@ def hub_client(what: str) -> Iterator[Any]:
         huggingface_hub.logging.set_verbosity(level)
 
 
-def download(repository: str, file: str, what: str) -> Path:
+def download(repository: str, file: str, what: str, otherwise: str = "") -> Path:
     """Path of a file of the hub, in its cache or downloaded now.
 
     Args:
         repository: such as `timm/tiny_vit_5m_224.dist_in22k`.
         file: its name there.
-        what: needs it, for the message.
+        what, otherwise: for the message, see `hub_client`.
 
     Raises:
         InputError: huggingface_hub is not installed.
         OSError, ValueError, RuntimeError, LookupError: the file is neither in the cache nor reachable.
     """
-    with hub_client(what) as client:
+    with hub_client(what, otherwise) as client:
         return Path(client.hf_hub_download(repository, file, endpoint=endpoint()))
 
 

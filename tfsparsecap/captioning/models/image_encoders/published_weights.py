@@ -33,7 +33,8 @@ def download(repository: str, file: str, title: str) -> Path:
         InputError: huggingface_hub is not installed, or the file is neither in the cache nor reachable.
     """
     try:
-        return hub_files.download(repository, file, f"the download of {title}'s weights")
+        what = f"the download of {title}'s weights"
+        return hub_files.download(repository, file, what, "give the path of a file")
     except InputError:
         raise
     except hub_files.HUB_ERRORS as error:
