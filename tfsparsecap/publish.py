@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap.command import parser, run
+from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import read_json
 from tfsparsecap.errors import InputError
 
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: the run has no file, or the hub does not take it; nothing is then published.
     """
     given = arguments(argv)
+    start_tensorflow()
     from tfsparsecap.core.hub_files import HUB_ERRORS, endpoint, hub_client, problem_of
 
     files = published_files(given.run, given.repository, given.licence)

@@ -60,7 +60,8 @@ def download(repository: str, file: str, what: str, otherwise: str = "") -> Path
 
 
 def reason_of(error: BaseException) -> str:
-    """The first sentence of an error of the client."""
+    """The first sentence of an error of the client, or of what caused it."""
+    error = error.__cause__ or error
     text = " ".join(str(error).split()).partition(". ")[0][:_LONGEST_REASON].rstrip(".")
     return text or type(error).__name__
 
