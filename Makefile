@@ -37,9 +37,13 @@ APK_SOURCES := $(AAR_SOURCES) $(wildcard tfsparsecap/captioning/captioners/*.tfl
 # Without compiled files, each process takes 9 seconds to import TensorFlow instead of 3.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Where the clone came from, as an address for a browser and without a user; empty for folders.
+REPOSITORY_URL ?= $(shell git remote get-url origin 2>/dev/null | \
+  sed -nE 's!^git@([^:/]+):!https://\1/!; s!^(ssh|https?)://([^@/]*@)?([^/]+/.+)$$!https://\3!; s!\.git$$!!; /^https:/p')
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast fuzz gpu-check lint types docs format wheel apk aar test-android clean FORCE
+.PHONY: help setup demo test test-fast fuzz gpu-check lint types docs format release wheel apk aar test-android clean FORCE
 
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
@@ -91,11 +95,19 @@ types: $(READY) ## Check the types of the public modules
 	$(BIN)/mypy
 
 docs: $(READY) ## Build the documentation site into build/site; warnings are errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	REPOSITORY_URL="$(REPOSITORY_URL)" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 
 format: $(READY) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The newest of each version of Python that is found, among them those of pyenv.
+RELEASE_PYTHONS = $(foreach version,3.11 3.12 3.13,$(firstword $(foreach python,python$(version) \
+  $(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python$(version)),\
+  $(shell $(python) -c 'print("$(python)")' 2>/dev/null))))
+
+release: $(READY) ## Build dist/, check it, and try it in clean environments of each Python found (minutes)
+	.ci/release $(RELEASE_PYTHONS)
 
 wheel: $(READY) ## Build dist/tfsparsecap-*.whl
 	$(BIN)/python -m build --wheel --no-isolation

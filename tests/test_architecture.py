@@ -48,7 +48,6 @@ ORDER = [
     "tfsparsecap_export.flatbuffer",
     "tfsparsecap_export.tables",
     "tfsparsecap_export.keras_to_tflite",
-    "tfsparsecap_export.progress",
     "tfsparsecap_export.samples",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.verify",
@@ -65,7 +64,7 @@ COMMANDS = {
     f"tfsparsecap.{name}"
     for name in (
         *("train", "evaluate", "caption", "convert", "demo", "study", "report", "encoders"),
-        "slim_captioner",
+        *("slim_captioner", "publish"),
     )
 }
 # Tests that are about the repository, or about several modules together.

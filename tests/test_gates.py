@@ -1,12 +1,14 @@
 """Sampling functions and Gate, against NumPy."""
 
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfsparsecap as sc
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import (
     Gate,
@@ -302,3 +304,22 @@ def test_gates_that_are_sampled_are_refused_inside_remat():
         layer(tf.ones([1, 4]), training=True)
     with tf.GradientTape() as tape, tape.stop_recording():
         assert layer.last(tf.ones([1, 5]), training=True).shape == (1, 2)
+
+
+def test_training_without_a_pruning_method_says_what_drives_the_gates():
+    def trained(prune: bool) -> list[str]:
+        layers = [GatedDense(4, "relu"), GatedDense(2), GatedDense(1)]
+        model = keras.Sequential([keras.Input((3,)), *layers])
+        if prune:
+            model = sc.prune(model, sc.Supermask(0.5, total_steps=2))
+        model.compile("sgd", "mse")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            model.predict(np.ones((2, 3)), verbose=0)
+            model.fit(np.ones((2, 3)), np.ones((2, 1)), epochs=2, verbose=0)
+        assert {Path(one.filename).name for one in caught} <= {Path(__file__).name}
+        return [str(one.message) for one in caught]
+
+    (message,) = trained(prune=False)
+    assert "call sc.prune(model, ...), which drives the gates" in message
+    assert trained(prune=True) == []

@@ -27,7 +27,7 @@ def wheel(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, copy)
-    for name in ("tfsparsecap", "export"):
+    for name in ("tfsparsecap", "export", "configs"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=IGNORED)
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", cwd=copy)
     (wheel,) = (copy / "dist").glob("*.whl")
@@ -51,6 +51,7 @@ def test_the_wheel_contains_both_packages_and_the_licence(wheel):
     for package, folder in (
         ("tfsparsecap", "tfsparsecap"),
         ("tfsparsecap_export", "export/tfsparsecap_export"),
+        ("tfsparsecap/configs", "configs"),
     ):
         for file in (REPOSITORY / folder).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
@@ -67,6 +68,19 @@ def test_commands_of_an_installed_wheel_print_help(installed, tmp_path, command)
     text = run(sys.executable, *command.split(), "--help", cwd=tmp_path, PYTHONPATH=str(installed))
     assert text.startswith("usage:")
     assert not list(tmp_path.iterdir()), "--help writes nothing"
+
+
+@pytest.mark.slow
+def test_settings_travel_in_the_wheel(installed, tmp_path):
+    code = """
+from tfsparsecap.captioning.settings.config_files import config_file, load_config
+from tfsparsecap.papers.study_grid import grid, load_study
+assert load_config("flickr8k_good").model.encoder.network == "tiny_vit_5m"
+assert grid(load_study("studies/flickr8k"), "studies/flickr8k")
+print(config_file("flickr8k_good"))
+"""
+    (line,) = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed)).splitlines()
+    assert Path(line) == installed / "tfsparsecap/configs/flickr8k_good.yaml"
 
 
 @pytest.mark.slow

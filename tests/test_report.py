@@ -182,7 +182,7 @@ def test_page_is_accessible_to_screen_readers(page):
     levels = [int(one.tag[1]) for one in page.all("h1", "h2", "h3", "h4")]
     assert levels[0] == 1 and levels.count(1) == 1 and set(levels) == {1, 2, 3}
     assert all(one.at["scope"] in ("col", "row") for one in page.all("th"))
-    assert len(page.all("caption")) == len(page.all("table")) == 2
+    assert len(page.all("caption")) == len(page.all("table")) == 3
 
 
 def test_page_shows_scores_captions_references_and_files(page, runs):
@@ -281,6 +281,8 @@ def test_wrong_files_paths_and_numbers_are_refused(runs, tmp_path, capsys):
     assert "is not a run folder" in error_of(capsys, tmp_path, "--output", page)
     assert "there is no folder" in error_of(capsys, runs[0], "--output", tmp_path / "none" / "page.html")
     assert "it is a folder" in error_of(capsys, runs[0], "--output", tmp_path)
+    message = error_of(capsys, runs[0], "--output", tmp_path / "page.png")
+    assert "as a .html file: give a name that ends in .html" in message
     assert "0 or more" in error_of(capsys, runs[0], "--output", page, "--images", "-1")
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "scores_test.json").write_text('{"CIDEr": "high"}')

@@ -26,6 +26,16 @@ _LAZY = {
     "export_model": ("tfsparsecap_export", "export"),
 }
 
+# Names of tensorflow-model-optimization, and what has their place here.
+_OF_TFMOT = {
+    "prune_low_magnitude": "sc.prune(model, sc.Gradual(0.8, total_steps=steps))",
+    "PolynomialDecay": "sc.Gradual(0.8, total_steps=steps, schedule=sc.Schedule(begin=0, end=1000))",
+    "ConstantSparsity": "sc.Gradual(0.8, total_steps=steps, schedule=sc.Schedule(constant=True))",
+    "UpdatePruningStep": "no callback: the optimizer of a pruned model updates the gates",
+    "PruningSummaries": "no callback: the logs of fit have the sparsity",
+    "prune_scope": "no scope: keras.models.load_model reads pruned models",
+}
+
 
 def _check_keras() -> None:
     try:
@@ -95,14 +105,21 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("tfsparsecap")
+    if name in _OF_TFMOT:
+        raise AttributeError(
+            f"{name} is of tensorflow-model-optimization: here, it is {_OF_TFMOT[name]} (see the guide"
+            " Coming from tensorflow-model-optimization)"
+        )
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, extra = _LAZY[name]
     try:
         globals()[name] = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
+        from tfsparsecap.core.installation import pip_install
+
         raise ImportError(
-            f"sc.{name} needs {error.name}, which is not installed: pip install 'tfsparsecap[{extra}]'"
+            f"sc.{name} needs {error.name}, which is not installed: {pip_install(extra)}"
         ) from error
     return globals()[name]
 

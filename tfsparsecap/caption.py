@@ -28,7 +28,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfsparsecap.captioning.captioners import NAMES, captioner_path
+from tfsparsecap.captioning.captioners import NAMES, captioner_path, is_address
 from tfsparsecap.command import (
     DONE,
     WRONG_INPUT,
@@ -54,7 +54,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "captioner",
         nargs="?",
-        metavar="runs/NAME|FILE.tflite|good|small",
+        metavar="runs/NAME|FILE.tflite|good|small|hf://USER/NAME",
         help=f"a trained run, an exported file, or a captioner of the package (default: {NAMES[0]})",
     )
     options.add_argument(
@@ -99,6 +99,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _is_captioner(argument: str) -> bool:
     """Whether an argument is the folder of a run, a file, or the name of a captioner of the package."""
+    if is_address(argument):
+        return True
     path = captioner_path(argument)
     return path.suffix == ".tflite" or os.path.lexists(path / "config.yaml")
 

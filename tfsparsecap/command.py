@@ -6,7 +6,6 @@ import io
 import json
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -14,6 +13,8 @@ from typing import Any, NoReturn
 
 from tfsparsecap.core.child_processes import end_with_parent
 from tfsparsecap.core.files import DISK_FULL
+from tfsparsecap.core.hidden_stderr import hidden_stderr
+from tfsparsecap.core.installation import pip_install
 from tfsparsecap.errors import InputError, WorkerLost
 
 # Set before TensorFlow is imported anywhere: users of commands do not need its log messages.
@@ -65,7 +66,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("", "tfsparsecap", "tfsparsecap_export"):
             raise
-        fail(f"{error.name} is not installed: pip install 'tfsparsecap[all]'")
+        fail(f"{error.name} is not installed: {pip_install('all')}")
         code = WRONG_INPUT
     except OSError as error:
         if error.errno in DISK_FULL:
@@ -162,26 +163,12 @@ def parser(documentation: str) -> argparse.ArgumentParser:
 
 
 def start_tensorflow() -> None:
-    """Imports TensorFlow without its messages, which come from C++ and ignore the log level.
-
-    File descriptor 2 itself is redirected during the import; if it fails, the messages are printed.
-    """
+    """Imports TensorFlow without its messages, which come from C++ and ignore the log level."""
     if "tensorflow" in sys.modules:
         return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as messages:
-        os.dup2(messages.fileno(), 2)
-        try:
-            import tensorflow
-            import tensorflow_text  # noqa: F401 (prints the same messages again)
-        except ImportError:
-            messages.seek(0)
-            os.write(stderr, messages.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+    with hidden_stderr():
+        import tensorflow
+        import tensorflow_text  # noqa: F401 (prints the same messages again)
     tensorflow.get_logger().setLevel("ERROR")
 
 

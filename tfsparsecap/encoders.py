@@ -3,7 +3,7 @@
 Published top-1 accuracy on ImageNet in percent, parameters and multiply-adds up to the feature map,
 size of the images in pixels, height x width x channels of the feature map, and licence and source of
 the published weights. Choose a network with model.encoder.network. KerasHub has more: keras_hub:PRESET,
-after pip install 'tfsparsecap[hub]'.
+with the extra hub of this package.
 
 examples:
   python -m tfsparsecap.encoders

@@ -59,13 +59,13 @@ _PRINTED_ONLY = ("seconds", "images_per_second", "threads")
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    from tfsparsecap.captioning.metrics.scores import METRICS
+    from tfsparsecap.captioning.metrics import METRICS
 
     options = parser(__doc__)
     options.add_argument(
         "captioner",
         nargs="?",
-        metavar="runs/NAME|FILE.tflite|good|small",
+        metavar="runs/NAME|FILE.tflite|good|small|hf://USER/NAME",
         help="a trained run, an exported file, or a captioner that comes with the package",
     )
     options.add_argument(
@@ -79,7 +79,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="for a .tflite file: number of images captioned at the same time, each on one thread with a"
         f" copy of the file (default: number of cores, at most {_MAX_THREADS}); a run uses all cores anyway",
     )
-    options.add_argument("--config", metavar="FILE.yaml", help="for a .tflite file: settings of its data")
+    options.add_argument(
+        "--config", metavar="FILE.yaml", help="for a .tflite file: settings of its data, as for train"
+    )
     options.add_argument("--data", metavar="FOLDER", help="replaces data.folder of the settings")
     options.add_argument("--features", metavar="FOLDER", help="replaces data.features of the settings")
     options.add_argument("--output", metavar="FOLDER", help="write scores and captions there")

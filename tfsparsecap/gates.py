@@ -18,10 +18,15 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.core import draws, keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, warn_caller
 
 #: Initial logit of all gates in the papers: sigmoid(5) = 0.9933, so a new gate is almost always open.
 INITIAL_LOGIT = 5.0
+# Without the name of a layer, so that Python shows it once for all of them.
+_NOT_DRIVEN = (
+    "gated layers are trained without a pruning method, so that their gates stay open unless the loss closes"
+    " them: call sc.prune(model, ...), which drives the gates, before the training"
+)
 
 
 @tf.custom_gradient
@@ -149,6 +154,8 @@ class Gate(keras.layers.Layer):
         self.independent = False
         #: The pruning method that controls this gate; None if there is none.
         self.owner: Any = None
+        #: Whether a pruning method controls it, or has done so.
+        self.driven = False
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, weight_shape: tuple[int, ...], rows: int | None = None) -> None:
@@ -202,6 +209,8 @@ class Gate(keras.layers.Layer):
         return super().__call__(tf.convert_to_tensor(weight), **kwargs)
 
     def call(self, weight: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        if self._samples(training) and not self.driven:
+            warn_caller(_NOT_DRIVEN)
         return self._product(weight, tf.cast(self.mask(training), weight.dtype))
 
     def _product(self, weight: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

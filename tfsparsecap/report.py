@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
-from tfsparsecap.core.files import atomic_write, check_regular_file
+from tfsparsecap.core.files import atomic_write, check_regular_file, check_suffix
 from tfsparsecap.errors import InputError
 
 
@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not output.parent.is_dir():
         raise InputError(f"there is no folder {output.parent} for {output.name}: create it first")
     check_regular_file(output)
+    check_suffix(output, ".html")
     if options.images < 0 or options.attention < 0:
         raise InputError("--images and --attention are numbers of images: give 0 or more")
     start_tensorflow()

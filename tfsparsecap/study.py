@@ -35,7 +35,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--config",
         required=True,
         metavar="FILE.yaml",
-        help="the study's file, such as one in configs/studies/",
+        help="the study's file, or the name of one that comes with the package, such as studies/scenes",
     )
     options.add_argument("settings", nargs="*", metavar="section.key=value", help="settings of all runs")
     options.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default: 1)")

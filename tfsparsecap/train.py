@@ -36,7 +36,12 @@ from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, s
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     options = parser(__doc__)
-    options.add_argument("--config", metavar="FILE.yaml", help="settings file (default: the quickstart)")
+    options.add_argument(
+        "--config",
+        metavar="FILE.yaml",
+        help="settings file, or the name of one that comes with the package, such as flickr8k_good (default:"
+        " the quickstart)",
+    )
     options.add_argument(
         "settings", nargs="*", metavar="section.key=value", help="settings that override the file"
     )

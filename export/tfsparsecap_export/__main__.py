@@ -39,13 +39,13 @@ from tfsparsecap.command import (
     search_options,
     start_tensorflow,
 )
+from tfsparsecap.core.files import check_suffix
+from tfsparsecap.core.progress import progress_bar
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.encode import DEFAULT_TARGET, FORMATS, TARGET_NAMES
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    from tfsparsecap_export.encode.costs import DEFAULT_TARGET, TARGETS
-    from tfsparsecap_export.encode.formats import FORMATS
-
     options = parser(__doc__)
     add = options.add_argument
     add(
@@ -60,7 +60,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--output", type=Path, metavar="FILE.tflite", help=where)
     keep = "a layer that stays float, such as output or encoder; can be repeated"
     add("--keep-float", action="append", default=[], metavar="LAYER", help=keep)
-    target = f"processor for which encodings are chosen: {', '.join(TARGETS)} (default: {DEFAULT_TARGET})"
+    target = f"processor to choose encodings for: {', '.join(TARGET_NAMES)} (default: {DEFAULT_TARGET})"
     add("--target", default=DEFAULT_TARGET, metavar="TARGET", help=target)
     add("--json", action="store_true", help="print the report as JSON instead of a table")
 
@@ -142,25 +142,17 @@ def export(argv: Sequence[str] | None = None) -> None:
     if output is None:
         is_file = options.tflite.suffix == ".keras"
         output = options.tflite.with_suffix(".tflite") if is_file else options.tflite / "model.tflite"
-    if output.suffix != ".tflite":
-        raise InputError(f"--output is {output}: use a name that ends in .tflite")
+    check_suffix(output, ".tflite")
     start_tensorflow()
     with only_json_on_stdout(options.json):
         report = _export(options, output)
     if options.json:
         print_json(report.as_dict(), indent=1)
         return
-    from tfsparsecap_export.tables import console
-
-    console().print(report.table())
-    for sentence in report.sentences():
-        console().print(sentence)
+    print(report)
 
 
 def _export(options: argparse.Namespace, output: Path):
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from tfsparsecap.captioning.models.captioner_base import Captioner
     from tfsparsecap.captioning.settings.decoding import Decoding
     from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, caption_inputs
@@ -168,15 +160,8 @@ def _export(options: argparse.Namespace, output: Path):
     from tfsparsecap_export.model_sources import load_run, validation_samples
     from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
 
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-
-        def progress(text: str, share: float | None = None) -> None:
-            bar.update(task, description=text, total=None if share is None else 1, completed=share or 0)
-
-        progress("loading the model")
+    with progress_bar() as progress:
+        progress("loading the model", None)
         shared = {"keep_float": options.keep_float, "target": options.target, "progress": progress}
         loaded = load_run(options.tflite)
         model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
@@ -208,7 +193,7 @@ def _export(options: argparse.Namespace, output: Path):
             max_length = (config.data.max_length if config else model.max_length) or 20
         else:  # in words, of which the last one is the end token
             max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
-        progress("reading validation images")
+        progress("reading validation images", None)
         validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
         samples: Sequence[Sample] = synthetic_samples(inputs, options.samples)
         if validation is not None:

@@ -47,9 +47,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options.add_argument(
         "files",
         nargs="*",
-        type=captioner_path,
         metavar="FILE.tflite",
-        help="files, reference first; good and small are the captioners that come with the package",
+        help="files, reference first; good and small are the captioners that come with the package, and"
+        " hf://USER/NAME one on the Hugging Face Hub",
     )
     options.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads (default: 1)")
     options.add_argument("--runs", type=int, default=30, metavar="N", help="runs of each file (default: 30)")
@@ -76,6 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: an argument or a file cannot be used; see `timing.measure`.
     """
     options = _arguments(argv)
+    options.files = [captioner_path(file) for file in options.files]
     if not options.files:
         raise InputError("no file is given: give .tflite files, the reference first")
     start_tensorflow()

@@ -11,7 +11,7 @@ from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.encode.sparse import CONVOLUTION
-from tfsparsecap_export.tables import layer_rows, new_table
+from tfsparsecap_export.tables import console, layer_rows, new_table
 from tfsparsecap_export.verify.outputs import Verification
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Speedup:
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """The result of `export_model`.
+    """The result of `export_model`; `print(report)` shows it as the command does.
 
     Attributes:
         path: path of the file.
@@ -84,6 +84,14 @@ class ExportReport:
         counted = [layer for layer in self.layers if not (captioner and layer.role == CONVOLUTION)]
         weights = sum(layer.weights for layer in counted)
         return 1 - sum(layer.nonzeros for layer in counted) / weights if weights else 0.0
+
+    def __str__(self) -> str:
+        """The table and the sentences, as wide as the terminal."""
+        with (shown := console()).capture() as text:
+            shown.print(self.table())
+            for sentence in self.sentences():
+                shown.print(sentence)
+        return text.get().rstrip("\n")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -136,9 +144,7 @@ class ExportReport:
                 f" {quality.cider:.4f} in this file ({-quality.loss:+z.2%} ± {quality.loss_error:.2%})."
                 + (f" Stored as float: {', '.join(quality.kept_float)}." if quality.kept_float else "")
             )
-        if self.confidence is None:
-            found.append("The file has no confidence: give validation images with captions to calibrate it.")
-        else:
+        if self.confidence is not None:
             found.append(
                 f"Confidence: calibrated on {self.confidence.images} validation images, of which"
                 f" {self.confidence.good:.1%} have a good caption."

@@ -8,15 +8,15 @@ from typing import Any
 import keras
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.core.files import check_output
+from tfsparsecap.core.files import check_output, check_suffix
+from tfsparsecap.core.progress import Progress, shown
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, export_captioner
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
-from tfsparsecap_export.encode import formats
-from tfsparsecap_export.encode.costs import DEFAULT_TARGET, of_target
+from tfsparsecap_export.encode import DEFAULT_TARGET, formats
+from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.export_network import export_network
 from tfsparsecap_export.export_report import ExportReport
-from tfsparsecap_export.progress import Progress, silent
 from tfsparsecap_export.request import Request
 
 
@@ -33,7 +33,7 @@ def export_model(
     validation: CaptionedSamples | None = None,
     keep_float: Iterable[str] = (),
     target: str = DEFAULT_TARGET,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> ExportReport:
     """Writes a Keras model as a .tflite file, each layer in the encoding that suits its zeros.
 
@@ -58,20 +58,22 @@ def export_model(
             Activations, or weights too, stay float if outputs for the others differ too much.
         sample_source: what `samples` are, for the report.
         validation: images with reference captions. If given, the loss of CIDEr due to int8 is measured,
-            layers that lose too much stay float, the encoder is stored as int8 too, and the confidence of
-            captions is calibrated.
+            layers that lose too much stay float, the encoder is stored as int8 too, and, with at least
+            `confidence.FEWEST_IMAGES` images, the confidence of captions is calibrated.
         keep_float: names of layers that stay float, such as `"output"`, `"encoder"`, `"convolutions"` or
             `"activations"` (of a convolutional network).
         target: the processor for which encodings are chosen, "arm64" (phones) or "x86_64"; see
             `encode.costs.TARGETS`. The file runs on both.
         progress: called with a short description of the current step, and the share of it that is done, from
-            0 to 1 (None if it is not known).
+            0 to 1 (None if it is not known). None shows a bar if standard error is a terminal;
+            `core.progress.silent` shows nothing.
 
     Returns:
         How each layer is stored, and the result of the comparison.
 
     Raises:
-        InputError: the model cannot be exported, or the file does not agree with it; `path` is unchanged.
+        InputError: the model cannot be exported, the name of the file does not end in .tflite, or the file
+            does not agree with the model; `path` is unchanged.
 
     Examples:
         >>> model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(10)])
@@ -83,12 +85,15 @@ def export_model(
     formats.check_format(format)
     costs = of_target(target)
     check_output(path)
-    layers = (keep_float,) if isinstance(keep_float, str) else tuple(keep_float)
-    request = Request(path, format, costs, samples, sample_source, layers, progress)
-    if isinstance(model, Captioner):
-        if batch != 1:
-            raise InputError(f"batch is {batch}: the file of a captioner takes one image; omit it")
-        return export_captioner(model, request, captions or CaptionOptions(), inputs, validation)
-    if captions is not None:
+    check_suffix(path, ".tflite")
+    is_captioner = isinstance(model, Captioner)
+    if is_captioner and batch != 1:
+        raise InputError(f"batch is {batch}: the file of a captioner takes one image; omit it")
+    if captions is not None and not is_captioner:
         raise InputError(f"captions are options for captioners; {model.name} is not one")
-    return export_network(model, request, inputs, batch)
+    layers = (keep_float,) if isinstance(keep_float, str) else tuple(keep_float)
+    with shown(progress) as steps:
+        request = Request(path, format, costs, samples, sample_source, layers, steps)
+        if is_captioner:
+            return export_captioner(model, request, captions or CaptionOptions(), inputs, validation)
+        return export_network(model, request, inputs, batch)

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfsparsecap.captioning.captioners import captioner_path
-from tfsparsecap.captioning.inference.description import DESCRIPTION
 from tfsparsecap.command import DONE, WRONG_INPUT, fail, parser, run
 from tfsparsecap.errors import InputError
 
@@ -32,10 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Shows the files; one that cannot be read is reported, and the others are still shown."""
     options = parser(__doc__)
     options.add_argument(
-        "files", nargs="+", type=captioner_path, metavar="FILE.tflite", help="files to inspect, good or small"
+        "files", nargs="+", metavar="FILE.tflite", help="files to inspect, good, small or hf://USER/NAME"
     )
     options.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
     given = options.parse_args(argv)
+    from tfsparsecap.captioning.inference.description import DESCRIPTION
     from tfsparsecap_export.contents_tables import as_dict, shown
     from tfsparsecap_export.flatbuffer.contents import read_contents
     from tfsparsecap_export.flatbuffer.stored import readable
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     code, results = DONE, []
     for path in given.files:
         try:
+            path = captioner_path(path)
             contents = read_contents(path)
             description, vocabulary = _bundle(path) if DESCRIPTION in contents.files else (None, [])
         except InputError as error:
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _bundle(path: Path) -> tuple[dict, list[str]]:
     """A captioner's description, in which NaN becomes null, as in JSON, and its vocabulary."""
     from tfsparsecap.captioning.inference.bundle import read_bundle
+    from tfsparsecap.captioning.inference.description import DESCRIPTION
 
     description, vocabulary = read_bundle(path)
     try:

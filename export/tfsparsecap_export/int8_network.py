@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfsparsecap.core.progress import Progress, silent
 from tfsparsecap_export.encode import int8_activations, int8_encoder, int8_weights
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.encode.network_cost import expected_ms
-from tfsparsecap_export.progress import Progress, silent
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify import outputs
 

@@ -10,7 +10,8 @@ from tfsparsecap.pruning.apply import prune
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.slimming.channel_choice import RatioError
 from tfsparsecap.slimming.plan import slim
-from tfsparsecap_export.encode.costs import DEFAULT_TARGET, of_target
+from tfsparsecap_export.encode import DEFAULT_TARGET
+from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfsparsecap.core.progress import Progress
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode import formats, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.encoded_file import LayerReport, encode_file
 from tfsparsecap_export.keras_to_tflite.graph import Source
-from tfsparsecap_export.progress import Progress
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import Verification

@@ -99,7 +99,7 @@ def test_the_report_names_layers_and_reasons(exported, blocks_captioner):
     assert (output.shape, output.pattern, output.encoding) == ((80, 64), "1x16 blocks", encodings.BLOCK16)
     assert output.nonzeros == np.count_nonzero(blocks_captioner.output_layer.kernel)
     assert report.as_dict()["layers"][0]["reason"]
-    assert "Without validation images the encoder stays float" in report.notes[-1]
+    assert any("Without validation images the encoder stays float" in note for note in report.notes)
     assert sum(layer.bytes for layer in report.layers) < report.bytes
 
 
@@ -354,6 +354,7 @@ def test_rounding_that_changes_captions_is_reduced(
     [
         ({"format": "sparse"}, "no export format"),
         ({"path": "absent/a.tflite"}, "does not exist"),
+        ({"path": "a.h5"}, "cannot write .*a.h5 as a .tflite file: give a name that ends in .tflite"),
         ({"captions": CaptionOptions(vocabulary=["<pad>"])}, "1 tokens"),
         ({"captions": CaptionOptions(beam=0)}, "at least 1"),
         ({"inputs": {"sound": (3,)}}, "not sound"),
@@ -413,3 +414,25 @@ def test_progress_says_which_share_of_a_step_is_done(tmp_path):
     rounding = "rounding the weights of 2 layers to int8"
     assert [step for step in seen if step[0] == rounding] == [(rounding, 0.0), (rounding, 0.5)]
     assert ("converting", None) in seen
+
+
+def test_a_printed_report_is_the_table_of_the_command(exported, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    report = exported("blocks", "auto")[1]
+    lines = str(report).splitlines()
+    assert lines[0].startswith(f"{report.path}: format auto") and "1x16 blocks" in str(report)
+    assert [line for line in lines if line.startswith("Expected on arm64")]
+    assert not str(report).endswith("\n") and "LayerReport(" not in str(report)
+
+
+def test_messages_of_tensorflow_are_not_printed(tmp_path, capfd):
+    """With int8 activations the converter prints "fully_quantize"; the runtime prints its delegate."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Conv2D(units, 3, activation="relu") for units in (32, 64)]
+    model = keras.Sequential([keras.Input((16, 16, 3)), *layers, keras.layers.GlobalAveragePooling2D()])
+    samples = np.random.default_rng(0).normal(size=(6, 16, 16, 3)).astype("float32")
+    report = export_model(model, tmp_path / "a.tflite", samples=samples)
+    assert any("int8 activations" in layer.reason for layer in report.layers)
+    captured = capfd.readouterr()
+    leaked = [text for text in ("fully_quantize", "XNNPACK", "MLIR", "Ignored") if text in captured.err]
+    assert captured.out == "" and not leaked

@@ -42,7 +42,7 @@ def test_a_run_is_exported_and_a_table_is_printed(run, capsys, vocabulary):
     export(["--tflite", str(run), "--beam", "2", "--samples", "3"])
     printed = " ".join(capsys.readouterr().out.split())
     assert "1x16 blocks" in printed and "synthetic inputs" in printed
-    assert "The file has no confidence: give validation images with captions" in printed
+    assert "The file has no confidence: give at least 50 validation images with captions" in printed
     description, tokens = read_bundle(run / "model.tflite")
     assert tokens == vocabulary
     assert description["scores"] == {"CIDEr": 0.5}
@@ -50,12 +50,13 @@ def test_a_run_is_exported_and_a_table_is_printed(run, capsys, vocabulary):
     assert description["verification"]["samples"] == 3 and description["confidence"] is None
 
 
-def test_validation_images_of_the_run_are_used(run, capsys, tmp_path):
+@pytest.mark.parametrize("images", [49, 50])
+def test_validation_images_of_the_run_are_used(images, run, capsys, tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     rows = ["image,caption,split"]
-    for number, split in enumerate(["train", "validation", "validation", "validation", "test"]):
-        Image.new("RGB", (30 + number, 20), (40 * number, 99, 7)).save(folder / f"{number}.png")
+    for number, split in enumerate(["train", *["validation"] * (images + 1), "test"]):
+        Image.new("RGB", (30 + number, 20), (40 * number % 256, 99, 7)).save(folder / f"{number}.png")
         rows.append(f"{number}.png,a image,{split}")
     (folder / "captions.csv").write_text("\n".join(rows) + "\n")
     (folder / "3.png").write_bytes(b"broken")
@@ -63,14 +64,16 @@ def test_validation_images_of_the_run_are_used(run, capsys, tmp_path):
     config = Config(name="small", data=data, decoding=Decoding(beam=4))
     (run / "config.yaml").write_text(save_config(config))
     target = tmp_path / "other.tflite"
-    export(["--tflite", str(run), "--json", "--output", str(target)])
+    export(["--tflite", str(run), "--json", "--samples", "2", "--output", str(target)])
     description = read_bundle(target)[0]
     confidence = description["confidence"]
     assert description["beam"] == 4  # the run's
-    # No caption of two images is good: (0 + 1) / (2 + 2).
-    assert confidence["images"] == 2 and confidence["good"] == 0
-    assert 1 / (1 + math.exp(-confidence["intercept"])) == pytest.approx(1 / 4)
     report = json.loads(capsys.readouterr().out)
+    if images < 50:
+        assert confidence is None and "give at least 50 validation images" in report["notes"][-1]
+    else:  # no caption of these and three drawn images is good: (0 + 1) / (53 + 2)
+        assert confidence["images"] == 50 and confidence["good"] == 0
+        assert 1 / (1 + math.exp(-confidence["intercept"])) == pytest.approx(1 / 55)
     assert report["bytes"] == target.stat().st_size and report["format"] == "auto"
     verification = report["verification"]
     assert verification["source"] == "validation images"
@@ -160,7 +163,7 @@ def test_a_damaged_run_is_reported_and_the_old_file_kept(run, damage, message):
         (["--tflite", "absent.keras"], "no absent.keras"),
         (["--tflite", "x", "--format", "best"], 'no export format "best"'),
         (["--tflite", "x", "--beam", "0"], "--beam is 0"),
-        (["--tflite", "x", "--output", "a.bin"], "ends in .tflite"),
+        (["--tflite", "x", "--output", "a.bin"], "cannot write a.bin as a .tflite file: give a name that"),
         (["--tflite", "x", "--batch", "-1"], "--batch is -1"),
         (["--tflite", "x", "--shape", "3xa"], "--shape is 3xa"),
         (["--tflite", "x", "--shape", "a=2", "--shape", "a=3"], "--shape is a=3"),

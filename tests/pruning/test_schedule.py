@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import Schedule
+from tfsparsecap.pruning import Schedule, registry
 from tfsparsecap.pruning.schedule import step_at
 
 
@@ -62,6 +62,13 @@ def test_a_whole_number_of_steps_is_kept_despite_rounding():
     [
         ({"begin": -0.1}, "begin is -0.1: give a number of at least 0 and of at most 1"),
         ({"end": 1.1}, "end is 1.1"),
+        ({"begin": 60, "end": 20}, "begin must be below end"),
+        ({"begin": 60, "end": 0.5}, r"begin must be below end: got 0\.6 and 0\.5"),
+        ({"end": 101}, "end is step 101, which is above 100, the optimizer steps of the training: give"),
+        (
+            {"initial_sparsity": 0.5},
+            "initial_sparsity is 0.5: the sparsity always rises from 0; leave it out",
+        ),
         ({"begin": 0.8, "end": 0.2}, "begin must be below end"),
         ({"frequency": 0}, "frequency is 0"),
         ({"power": 0.0}, "power is 0.0: give a number above 0"),
@@ -74,4 +81,15 @@ def test_a_whole_number_of_steps_is_kept_despite_rounding():
 )
 def test_options_out_of_range_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
-        Schedule(**options).updates(100, begin=0.1, end=0.7)
+        Schedule(**options).in_shares(100).updates(100, begin=0.1, end=0.7)
+
+
+def test_steps_are_those_of_tensorflow_model_optimization():
+    """`begin_step` and `end_step`; the last update is before `end`."""
+    given = {"sparsity": 0.8, "total_steps": 100, "frequency": 10}
+    for name in ("gradual", "supermask"):
+        steps = registry.get(name, begin=30, end=90, **given).updates
+        assert steps == registry.get(name, begin=0.3, end=0.9, **given).updates
+        assert (steps.first, steps.last, steps.frequency) == (30, 80, 10)
+    with pytest.raises(InputError, match="begin is step 30, which needs total_steps, the optimizer steps"):
+        Schedule(begin=30, end=90, initial_sparsity=0.0).in_shares(None)

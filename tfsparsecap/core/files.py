@@ -290,6 +290,12 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def check_suffix(path: Path, suffix: str) -> None:
+    """Raises InputError if the name of a file to be written does not end in the suffix of its format."""
+    if path.suffix != suffix:
+        raise InputError(f"cannot write {path} as a {suffix} file: give a name that ends in {suffix}")
+
+
 def check_output(path: Path) -> None:
     """Raises InputError if no file can be written at `path`; what exists there is unchanged."""
     with write_errors(path):

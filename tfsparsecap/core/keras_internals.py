@@ -23,6 +23,7 @@ from keras.src.models.functional import Functional
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.ops import custom_gradient
 
+from tfsparsecap.core.installation import pip_install
 from tfsparsecap.errors import InputError
 
 # One thread at a time replaces a method of Keras; it may do so again inside.
@@ -333,8 +334,8 @@ def model_optimization() -> tuple[ModuleType, ModuleType]:
         )
     except ImportError as error:
         raise InputError(
-            "gradual pruning needs tensorflow-model-optimization, which is not installed: pip install"
-            " 'tfsparsecap[baselines]'"
+            "gradual pruning needs tensorflow-model-optimization, which is not installed:"
+            f" {pip_install('baselines')}"
         ) from error
     finally:
         if before is None:

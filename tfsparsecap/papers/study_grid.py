@@ -13,7 +13,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from tfsparsecap.captioning.settings.config_files import load_config, read_settings, sentence_of
+from tfsparsecap.captioning.settings.config_files import (
+    config_file,
+    load_config,
+    read_settings,
+    sentence_of,
+)
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.settings.section import Count, Options, Share
 from tfsparsecap.errors import InputError, error_prefix, unknown_name
@@ -185,7 +190,7 @@ def _with_absolute_paths(content: dict[str, Any], folder: Path) -> dict[str, Any
         sections += list(content[name].values()) if isinstance(content.get(name), dict) else []
     for section in sections:
         if isinstance(section, dict) and isinstance(section.get("config"), str):
-            section["config"] = os.path.realpath(folder / section["config"])
+            section["config"] = os.path.realpath(config_file(section["config"], folder))
     return content
 
 
@@ -232,7 +237,7 @@ def grid(
             *overrides,
         ]
         where = f"in {source}, method {label!r}," + " or on the command line" * bool(overrides)
-        return load_config(None if base is None else Path(source).parent / base, texts, where)
+        return load_config(base and config_file(base, Path(source).parent), texts, where)
 
     grid_runs: dict[tuple, GridRun] = {}
     for captioner, variant, seed, label in itertools.product(

@@ -109,7 +109,7 @@ class PruningMethod:
                 raise InputError(
                     f"{type(self).__name__} does not use the schedule's {name}, but {used}: leave it out"
                 )
-        return schedule
+        return schedule.in_shares(self.total_steps)
 
     def attach(self, model: keras.Model) -> None:
         """Takes control of the gates of `model`, except fixed ones, and creates the method's state.

@@ -251,7 +251,7 @@ def attach(method: PruningMethod, model: keras.Model, frozen: list[keras.Layer])
             method.detach()
         raise
     for gate in method.gates:
-        gate.owner = method
+        gate.owner, gate.driven = method, True
 
 
 def new_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:

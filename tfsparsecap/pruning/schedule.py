@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from numbers import Real
 from typing import Any
 
 import keras
@@ -25,14 +26,15 @@ class Schedule:
     Each method has its own defaults for options that are None, and documents which options it uses.
 
     Args:
-        begin: start of the updates, as a share of the training, 0 to 1.
-        end: end of the updates, as a share of the training, 0 to 1. The last update is there, or up to
-            `frequency` steps before.
+        begin: start of the updates, as a share of the training, 0 to 1. A whole number above 1 is an
+            optimizer step, which the method turns into a share of its `total_steps`.
+        end: end of the updates, as `begin`. The last update is there, or up to `frequency` steps before.
         frequency: optimizer steps between two updates. None uses a hundredth of the steps from `begin` to
             `end`, from 1 to 1000.
         power: exponent of the polynomial, above 0.
         constant: True uses the full sparsity from the first update; later updates only change which gates are
             closed.
+        initial_sparsity: 0, as in tensorflow-model-optimization: the sparsity always rises from 0.
 
     Raises:
         InputError: an argument out of range.
@@ -53,16 +55,47 @@ class Schedule:
     frequency: int | None = None
     power: float = 3.0
     constant: bool = False
+    initial_sparsity: dataclasses.InitVar[float] = 0.0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, initial_sparsity: float) -> None:
+        if initial_sparsity != 0:
+            raise InputError(
+                f"initial_sparsity is {initial_sparsity!r}: the sparsity always rises from 0; leave it out"
+            )
         for name in ("begin", "end"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), at_least=0, at_most=1)
-        if self.begin is not None and self.end is not None and not self.begin < self.end:
+            value = getattr(self, name)
+            if value is not None and not _is_step(value):
+                check_number(name, value, at_least=0, at_most=1)
+        both = self.begin is not None and self.end is not None and _is_step(self.begin) == _is_step(self.end)
+        if both and not self.begin < self.end:  # type: ignore[operator]
             raise InputError(f"begin must be below end: got {self.begin!r} and {self.end!r}")
         if self.frequency is not None:
             check_number("frequency", self.frequency, whole=True, at_least=1)
         check_number("power", self.power, above=0)
+
+    def in_shares(self, total_steps: int | None) -> "Schedule":
+        """Returns the schedule with steps as shares of the training.
+
+        Raises:
+            InputError: `begin` or `end` is a step, and `total_steps` is not known, or is below it.
+
+        Examples:
+            >>> Schedule(begin=100, end=0.5).in_shares(1000).begin
+            0.1
+        """
+        shares = {}
+        for name in ("begin", "end"):
+            step = getattr(self, name)
+            if step is None or not _is_step(step):
+                continue
+            if total_steps is None or step > total_steps:
+                problem = "needs total_steps," if total_steps is None else f"is above {total_steps},"
+                raise InputError(
+                    f"{name} is step {step}, which {problem} the optimizer steps of the training: give a"
+                    " share of them, 0 to 1, or correct the steps"
+                )
+            shares[name] = step / total_steps
+        return dataclasses.replace(self, **shares) if shares else self
 
     def updates(self, total_steps: int, *, begin: float, end: float) -> "Updates":
         """Returns the steps at which a training of `total_steps` has updates.
@@ -126,6 +159,11 @@ class Updates:
             return tf.constant(1.0)
         progress = tf.cast(step - self.first, tf.float32) / (self.last - self.first)
         return 1.0 - (1.0 - tf.clip_by_value(progress, 0.0, 1.0)) ** self.power
+
+
+def _is_step(value: object) -> bool:
+    """Whether a begin or end is a step, not a share: a whole number above 1."""
+    return isinstance(value, Real) and float(value) > 1 and float(value).is_integer()
 
 
 def step_at(share: float, total_steps: int) -> int:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core.progress import Progress, counted, progress_bar
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.operation_graph import Node
@@ -143,7 +144,9 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any) -> np.ndarray:
     if not batches:
         raise SamplesError("samples are empty: give at least one batch, or leave samples= out")
     try:
-        return _squared_changes(analysis, model, [model_inputs(analysis.graph, batch) for batch in batches])
+        inputs = [model_inputs(analysis.graph, batch) for batch in batches]
+        with progress_bar() as progress:
+            return _squared_changes(analysis, model, inputs, progress)
     except InputError:
         raise
     except FloatingPointError as error:
@@ -167,7 +170,9 @@ def _compiled(analysis: Analysis, function: Callable[..., Any]) -> Callable[...,
     return function
 
 
-def _squared_changes(analysis: Analysis, model: keras.Model, batches: list[Any]) -> np.ndarray:
+def _squared_changes(
+    analysis: Analysis, model: keras.Model, batches: list[Any], progress: Progress
+) -> np.ndarray:
     """Mean square of the change of a weighted sum of the outputs without each class, to first order.
 
     The weights are drawn again for each gradient. Those of different images are independent, so the square of
@@ -201,7 +206,7 @@ def _squared_changes(analysis: Analysis, model: keras.Model, batches: list[Any])
     levels = np.maximum(np.sqrt(np.mean(squares, axis=0)), 1e-30)
     rng, total = np.random.default_rng(0), np.zeros(analysis.labels.size)
     numbers = [*range(len(batches))] * -(-_DRAWS // len(batches))
-    for number in numbers:
+    for number in counted(progress, "measuring the channels on samples", numbers):
         pairs = zip(shapes[number], levels, strict=True)
         weights = [tf.constant(rng.standard_normal(shape) / level, tf.float32) for shape, level in pairs]
         changes = np.zeros(analysis.labels.size)

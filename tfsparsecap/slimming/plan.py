@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfsparsecap.core.keras_internals import nested_layers
+from tfsparsecap.core.progress import Progress, progress_bar
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.model_summary.summary_tables import amount
@@ -105,8 +106,8 @@ class SlimPlan:
         alive = self.analysis.alive(self._choice.removed)
         if self._samples is None:
             return *rebuild_pairs(self.analysis, alive), alive
-        with _unchanged(self._model):
-            values = compensate(self.analysis, alive, self._samples)
+        with _unchanged(self._model), progress_bar() as progress:
+            values = compensate(self.analysis, alive, _announced(self._samples, progress))
         return *rebuild_pairs(self.analysis, alive, values), alive
 
     def __str__(self) -> str:
@@ -170,6 +171,12 @@ def stock_copy(model: keras.Model) -> keras.Model:
     copy, pairs = rebuild_pairs(analysis, alive)
     compile_like(model, copy, pairs, alive)
     return copy
+
+
+def _announced(samples: Iterable[Any], progress: Progress) -> Iterator[Any]:
+    for number, batch in enumerate(samples, 1):
+        progress(f"predicting removed channels: batch {number} of the samples", None)
+        yield batch
 
 
 @contextmanager

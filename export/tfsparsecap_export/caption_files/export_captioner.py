@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfsparsecap.captioning.inference.bundle import FORMAT_VERSION
+from tfsparsecap.captioning.inference.confidence import FEWEST_IMAGES
 from tfsparsecap.captioning.models.captioner_base import UNKNOWN, Captioner
 from tfsparsecap.captioning.search.search_options import SearchOptions
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 #: Number of words per caption for which expected milliseconds are reported.
 REPORTED_WORDS = 10
 _NO_IMAGES = "Without validation images the encoder stays float: give some to store it as int8."
+_NO_CONFIDENCE = (
+    f"The file has no confidence: give at least {FEWEST_IMAGES} validation images with captions to calibrate"
+    " it."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,10 +156,12 @@ def export_captioner(
     if request.is_int8 and not images:
         notes += stays_float(layers, _NO_IMAGES)
     confidence = None
-    if validation is not None:
+    if validation is not None and len(validation.samples) >= FEWEST_IMAGES:
         # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
         end_id = tokenizer.words.end_id if tokenizer is not None else captioner.end_id
         confidence = quality.calibrate_confidence(content, validation, end_id, request.progress)
+    else:
+        notes.append(_NO_CONFIDENCE)
     report = ExportReport(
         request.path,
         0,

@@ -8,10 +8,11 @@ from PIL import Image
 
 from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
 from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
+from tfsparsecap.core.litert import signature_runner
+from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.encoded_file import LayerReport, layer_name
-from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
@@ -89,9 +90,7 @@ def best_captions(content: bytes, samples: Iterable[Sample]) -> Iterator[tuple[n
     Yields:
         Token ids, int32 [T]; score; the largest probability of an object, 0 without objects.
     """
-    from ai_edge_litert.interpreter import Interpreter
-
-    run = Interpreter(model_content=content, num_threads=1).get_signature_runner(CAPTION_SIGNATURE)
+    run = signature_runner(content, CAPTION_SIGNATURE, num_threads=1)
     for sample in samples:
         outputs = run(**sample)
         likeliest = float(outputs["objects"].max()) if "objects" in outputs else 0.0

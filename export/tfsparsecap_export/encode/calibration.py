@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
@@ -227,7 +228,8 @@ def _runs(
             for name, values in sample.items():
                 shapes[name] = values.shape
                 run.resize_tensor_input(places[name], values.shape)
-            run.allocate_tensors()
+            with hidden_stderr():
+                run.allocate_tensors()
         for name, values in sample.items():
             run.set_tensor(places[name], values)
         run.invoke()

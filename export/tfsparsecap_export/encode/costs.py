@@ -163,8 +163,6 @@ TARGETS = {
         ),
     )
 }
-#: The target of an export by default.
-DEFAULT_TARGET = "arm64"
 
 
 def of_target(name: str) -> Costs:

@@ -7,8 +7,16 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tfsparsecap.model_summary.storage import Pattern
-from tfsparsecap_export.encode import encodings, formats, hidden_units, ordering, sparse, splitting
-from tfsparsecap_export.encode.costs import DEFAULT_TARGET, Costs, of_target
+from tfsparsecap_export.encode import (
+    DEFAULT_TARGET,
+    encodings,
+    formats,
+    hidden_units,
+    ordering,
+    sparse,
+    splitting,
+)
+from tfsparsecap_export.encode.costs import Costs, of_target
 from tfsparsecap_export.encode.formats import Layer
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -79,7 +87,7 @@ def encode_file(
         rounded: which float weights may be rounded to float16: `all`, `convolutions` (the encoder's, which
             save most) or `nothing`.
         keep_float: names of layers that stay float in every format.
-        costs: costs of the target's kernels; by default those of `costs.DEFAULT_TARGET`.
+        costs: costs of the target's kernels; by default those of `encode.DEFAULT_TARGET`.
 
     Returns:
         The bytes of the new file, and a report on each constant. The same input gives the same bytes.

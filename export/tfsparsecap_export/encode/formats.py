@@ -7,12 +7,10 @@ import numpy as np
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.storage import SCALE_BYTES, SMALLEST_ENCODED, Pattern
-from tfsparsecap_export.encode import encodings, sparse
+from tfsparsecap_export.encode import FORMATS, encodings, sparse
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.sparse import Weight
 
-#: The export formats; see `choose`.
-FORMATS = ("auto", "int8", "fast", "compact", "dense", "dense-int8")
 #: Formats that may store weights as int8.
 INT8_FORMATS = ("auto", "int8", "dense-int8")
 

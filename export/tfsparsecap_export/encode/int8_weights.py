@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.encode import encodings, formats, sparse
 from tfsparsecap_export.encode.calibration import Layer, find_layers, statistics
@@ -16,7 +17,6 @@ from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, schema
 from tfsparsecap_export.keras_to_tflite.graph import Source, content_key
-from tfsparsecap_export.progress import Progress, counted, silent
 from tfsparsecap_export.samples import Sample
 
 #: Layers with fewer weights become float16: they are a small part of the file and cause half of the error.

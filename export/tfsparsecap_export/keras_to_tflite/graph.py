@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap.core.keras_internals import computed_signs, fixed_seeds, nested_layers
 from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
@@ -149,7 +150,8 @@ def convert(
             concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
         unsupported.check_operations(concrete.graph, model)
         try:
-            return _converted(concrete, specs, signature, folder)
+            with hidden_stderr():
+                return _converted(concrete, specs, signature, folder)
         except MemoryError:
             raise
         except Exception as error:

@@ -13,6 +13,8 @@ from tensorflow.lite.python.convert_phase import ConverterError
 from tensorflow.lite.python.lite import TFLiteSavedModelConverterV2
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from tfsparsecap.core.hidden_stderr import hidden_stderr
+
 
 def freeze_variables(function):
     """Replaces the variables of a concrete function by constants, inside loops too."""
@@ -44,8 +46,9 @@ def quantize_activations(content: bytes, *, float_operators: Collection[str], fl
         ValueError: the quantizer does not support the file.
     """
     try:
-        return mlir_quantize(
-            content, denylisted_ops=set(float_operators), denylisted_nodes=set(float_results)
-        )
+        with hidden_stderr():
+            return mlir_quantize(
+                content, denylisted_ops=set(float_operators), denylisted_nodes=set(float_results)
+            )
     except ConverterError as error:
         raise ValueError(str(error)) from error

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.core.model_call import ModelCall
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap_export.keras_to_tflite.graph import DEFAULT_SIGNATURE
@@ -219,13 +220,11 @@ def runtime_name() -> str:
 
 def runners(content: bytes, signature: str) -> list:
     """Functions that run a file with the XNNPACK delegate, which is the default, and without it."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    from ai_edge_litert.interpreter import OpResolverType
 
     try:
         return [
-            Interpreter(model_content=content, experimental_op_resolver_type=resolver).get_signature_runner(
-                signature
-            )
+            signature_runner(content, signature, experimental_op_resolver_type=resolver)
             for resolver in (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
         ]
     except (ValueError, RuntimeError) as error:

@@ -196,7 +196,7 @@ def without_graph(monkeypatch):
         def get_input_details(self):
             return {"features": {"shape": np.array([1, 2, 3]), "dtype": np.float32}}
 
-    loaded = SimpleNamespace(get_signature_runner=lambda name: Runner())
+    loaded = SimpleNamespace(get_signature_runner=lambda name: Runner(), allocate_tensors=dict)
     monkeypatch.setattr(interpreter, "Interpreter", lambda **options: loaded)
     return outputs
 

@@ -2,10 +2,16 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 
-from tfsparsecap.captioning.settings.config_files import differences, load_config, save_config
+from tfsparsecap.captioning.settings.config_files import (
+    config_file,
+    differences,
+    load_config,
+    save_config,
+)
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.errors import InputError
 
@@ -143,7 +149,10 @@ def test_overrides_that_cannot_be_used_are_refused(overrides, message):
         ),
         ("training: {epochs: many}", r"^training\.epochs in FILE is 'many': it should be an integer"),
         ("extends: FILE", "FILE extends itself through other files"),
-        ("extends: absent.yaml", "there is no file"),
+        (
+            "extends: absent.yaml",
+            "no file .*absent.yaml: check the path, or give one of coco_good, ",
+        ),
         ("extends: [a]", r"extends in FILE is \['a'\]: give the path of one YAML file"),
         ("a: [1,\nb: 2\n", "^FILE is not YAML at line 3"),
         ("- 1\n", "^FILE has no settings"),
@@ -169,6 +178,7 @@ def test_paths_that_cannot_be_opened_are_reported(tmp_path):
     (tmp_path / "broken.yaml").touch()
     text = sentence(path=tmp_path / "brokn.yaml")
     assert text.startswith("there is no file") and "did you mean" in text
+
     assert "is a folder" in sentence(path=tmp_path)
     study = "configs/studies/flickr8k.yaml"
     assert sentence(path=study).endswith(f"run it with python -m tfsparsecap.study --config {study}")
@@ -176,6 +186,22 @@ def test_paths_that_cannot_be_opened_are_reported(tmp_path):
     assert "cannot read" in sentence(path=tmp_path / "loop.yaml")
     assert "cannot read" in sentence(path=tmp_path / f"{'x' * 300}.yaml")
     assert "is not a path" in sentence(path=f"{tmp_path}/a\0b.yaml")
+
+
+def test_settings_of_the_package_are_found_by_name_from_everywhere(tmp_path, monkeypatch):
+    configs = Path(__file__).parents[3] / "configs"
+    good = load_config(configs / "flickr8k_good.yaml")
+    monkeypatch.chdir(tmp_path)
+    for name in ("flickr8k_good", "flickr8k_good.yaml", "configs/flickr8k_good.yaml"):
+        assert load_config(name) == good
+    assert config_file("studies/scenes") == configs / "studies/scenes.yaml"
+    (tmp_path / "deep").mkdir()
+    Path("deep/mine.yaml").write_text("extends: flickr8k_good\nname: mine\n", encoding="utf-8")
+    assert [key for key, *_ in differences(load_config("deep/mine.yaml"), good)] == ["name"]
+    Path("flickr8k_good").write_text("name: own\n", encoding="utf-8")  # comes first
+    assert load_config("flickr8k_good").name == "own"
+    for absent in ("../configs/quickstart.yaml", "/flickr8k_good", "studies"):
+        assert config_file(absent) == Path(absent)
 
 
 def test_saved_settings_are_read_back_unchanged(tmp_path):

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap.core.keras_internals import conversion_error
 
 _RUNTIME = "ai_edge_litert"
@@ -50,7 +51,8 @@ def litert_encoder(encoder: keras.Layer, image_size: int) -> Callable[[np.ndarra
     expected = keras.ops.convert_to_numpy(concrete(tf.cast(sample, tf.float32)))
     try:
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], tf.Module())
-        encode = _function_of(converter.convert())
+        with hidden_stderr():
+            encode = _function_of(converter.convert())
         close = np.abs(encode(sample) - expected).max() <= _TOLERANCE * np.abs(expected).max()
     except (conversion_error(), RuntimeError, ValueError):  # an operation is missing, or a limit exceeded
         return None

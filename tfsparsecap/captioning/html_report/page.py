@@ -2,11 +2,13 @@
 
 import base64
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
 
 from tfsparsecap.captioning import plotting
@@ -16,6 +18,8 @@ from tfsparsecap.captioning.html_report.compared_runs import SCORES, ReportRun
 from tfsparsecap.captioning.inference.bundle import read_bundle
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.captioning.settings.config_files import setting_values
+from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core.text import one_line
 from tfsparsecap.errors import InputError
 
@@ -34,6 +38,10 @@ _LAYER = "sparsity/"
 _SIDE, _MAP_SIDE = 288, 128
 #: Shown if a run has no value.
 _NOTHING = "\N{EN DASH}"
+#: Scores without a best value.
+_NO_BEST = ("sparsity",)
+#: Each run has its own.
+_NO_SETTINGS = ("name",)
 
 
 def make_page(
@@ -82,18 +90,47 @@ def make_page(
     names = ", ".join(run.label for run in runs)
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     source = files("tfsparsecap.captioning.html_report").joinpath("report.html").read_text(encoding="utf-8")
-    scores = [name for name in SCORES if any(name in run.scores for run in runs)]
     return environment.from_string(source).render(
         title=title or (f"Run {names}" if len(runs) == 1 else f"Comparison of {len(runs)} runs: {names}"),
         notes=notes,
-        score_table=[
-            ["run", *scores],
-            *([run.label, *(_number(run.scores.get(name), 3) for name in scores)] for run in runs),
-        ],
+        score_table=score_table(runs),
+        setting_table=setting_table(runs),
         gallery=gallery,
         curves=curves(runs),
         file_table=exported and [["run", "file", "MB", "format"], *exported],
     )
+
+
+def score_table(runs: Sequence[ReportRun]) -> list[list[str]]:
+    """Scores of runs; the best value of a column is bold, if only one run has it."""
+    names = [name for name in SCORES if any(name in run.scores for run in runs)]
+    columns = [[_number(run.scores.get(name), 3) for run in runs] for name in names]
+    for name, column in zip(names, columns, strict=True):
+        values = [cell for cell in column if cell != _NOTHING]
+        best = max(values, key=float)
+        if name not in _NO_BEST and len(values) > 1 and values.count(best) == 1:
+            column[column.index(best)] = Markup("<strong>{}</strong>").format(best)
+    rows = zip(*columns, strict=True) if columns else [[]] * len(runs)
+    return [["run", *names], *([run.label, *row] for run, row in zip(runs, rows, strict=True))]
+
+
+def setting_table(runs: Sequence[ReportRun]) -> list[list[str]]:
+    """The settings that differ from the defaults, those first in which the runs differ; empty without any.
+
+    A captioner or a method of another kind than the default has no default of its own options: all are shown.
+    """
+    default = setting_values(Config())
+    values = [setting_values(run.config) for run in runs]
+    keys = dict.fromkeys(key for one in values for key in one if key not in _NO_SETTINGS)
+    shown = [key for key in keys if any(one.get(key) != default.get(key) for one in values)]
+    shown.sort(key=lambda key: all(one.get(key) == values[0].get(key) for one in values))
+    labels = [run.label for run in runs]
+    rows = [[key, *(_setting(one, key) for one in (*values, default))] for key in shown]
+    return [["setting", *labels, "default"], *rows] if rows else []
+
+
+def _setting(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False).strip('"') if key in values else _NOTHING
 
 
 def _embedded(content: bytes, kind: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Union
 
 from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions
+from tfsparsecap.core.installation import pip_install
 
 if TYPE_CHECKING:
     from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
@@ -26,7 +27,8 @@ def load(
 
     Args:
         path: `good` or `small`, which come with the package (docs/models.md), the folder of a finished run,
-            or a `.tflite` file that `tfsparsecap-export` wrote.
+            a `.tflite` file that `tfsparsecap-export` wrote, or `hf://USER/NAME` for one on the Hugging Face
+            Hub, which `python -m tfsparsecap.publish` wrote.
         trust: run a `.tflite` file even if it has no digest, as those of older versions and of other
             programs. The runtime is no sandbox: a damaged file can crash the process.
 
@@ -36,7 +38,7 @@ def load(
 
     Raises:
         InputError: the path does not exist, the run is not finished, or a file is damaged, or has no digest
-            and is not trusted.
+            and is not trusted; or the hub does not answer, or has no such captioner.
         ImportError: a run needs the extra `captions`, which is not installed; a file needs `export` only.
 
     Examples:
@@ -51,8 +53,8 @@ def load(
             from tfsparsecap.captioning.inference.finished_run import FinishedRun
         except ModuleNotFoundError as error:
             raise ImportError(
-                f"runs need {error.name}, which is not installed: pip install 'tfsparsecap[captions]', or"
-                " load an exported file"
+                f"runs need {error.name}, which is not installed: {pip_install('captions')}, or load an"
+                " exported file"
             ) from error
         return FinishedRun.load(path)
     from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner

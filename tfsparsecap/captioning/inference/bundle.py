@@ -19,6 +19,7 @@ from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator,
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
 from tfsparsecap.captioning.metrics.sentence_faults import token_faults
 from tfsparsecap.core.files import DAMAGE, read_bytes
+from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.errors import InputError, check_number, first_line
 
 #: Name of the associated file with the tokens.
@@ -316,9 +317,7 @@ _Inputs = dict[str, tuple[tuple[int, ...], np.dtype]]
 
 def _load(content: bytes, threads: int) -> tuple[Callable[..., dict[str, np.ndarray]], _Inputs, set[str]]:
     """The function of a file, its inputs, and the names of its outputs."""
-    from ai_edge_litert.interpreter import Interpreter  # takes half a second
-
-    run = Interpreter(model_content=content, num_threads=threads).get_signature_runner(SIGNATURE)
+    run = signature_runner(content, SIGNATURE, num_threads=threads)
     inputs = {
         name: (tuple(details["shape"].tolist()), np.dtype(details["dtype"]))
         for name, details in run.get_input_details().items()

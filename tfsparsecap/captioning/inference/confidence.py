@@ -13,6 +13,8 @@ from tfsparsecap.errors import InputError
 
 #: Below this confidence the app and the command line say that they are not sure.
 NOT_SURE = 0.5
+#: Validation images that a confidence needs: with fewer, it says more about them than about captions.
+FEWEST_IMAGES = 50
 _STEPS = 100
 #: Of the scores, relative to their mean; below it they say nothing.
 _LEAST_SPREAD = 1e-3

@@ -4,3 +4,6 @@
 `spice`), or with a tokenizer of our own (`tokenize`). `named_objects` measures object recall and
 hallucination against labels. `caption_statistics` and `sentence_faults` describe captions without references.
 """
+
+#: All metrics of `scores`, in the usual order of papers.
+METRICS = ("BLEU", "METEOR", "ROUGE-L", "ROUGE-1", "CIDEr", "SPICE")

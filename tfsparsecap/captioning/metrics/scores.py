@@ -12,6 +12,7 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from tfsparsecap.captioning.metrics import METRICS
 from tfsparsecap.captioning.metrics.java import find_java, meteor, ptb_tokenize
 from tfsparsecap.captioning.metrics.spice import spice, spice_jars
 from tfsparsecap.captioning.metrics.tokenize import light_tokenize
@@ -96,8 +97,6 @@ _TOKENIZERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "light": lambda captions: [light_tokenize(caption) for caption in captions],
     "ptb": ptb_tokenize,
 }
-#: All metrics, in the usual order of papers.
-METRICS = tuple(_METRICS)
 #: Metrics that are fast and do not need Java.
 QUICK_METRICS = ("BLEU", "CIDEr")
 

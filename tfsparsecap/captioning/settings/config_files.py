@@ -25,8 +25,33 @@ _CHOICES: dict[str, tuple[str, str, Sequence[str]]] = {
     "model.encoder": ("network", "mobilenet_v1", ["trainable"]),
     "pruning": ("method", "supermask", [*Pruning.model_fields]),
 }
+# The files of `configs/`: in a wheel they are part of the package, in a clone beside it.
+_PACKAGE = Path(__file__).resolve().parents[2]
+_CONFIGS = next(
+    (folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()), _PACKAGE
+)
 #: Settings of training that went, with the values that have no effect.
 _FORMER = {"first": None, "feature_weight": 0.0}
+
+
+def config_file(given: str | os.PathLike, folder: str | os.PathLike = ".") -> Path:
+    """The path of a settings file, which may be one of those that come with the package.
+
+    Args:
+        given: a path relative to `folder`, or, if nothing is there, a name such as `flickr8k_good`,
+            `studies/scenes` or `configs/flickr8k_good.yaml`.
+
+    Examples:
+        >>> config_file("flickr8k_good").name, str(config_file("mine.yaml"))
+        ('flickr8k_good.yaml', 'mine.yaml')
+    """
+    path = Path(folder) / given
+    name = Path(given)
+    if os.path.lexists(path) or name.is_absolute() or ".." in name.parts:
+        return path
+    packaged = _CONFIGS.joinpath(*name.parts[name.parts[:1] == ("configs",) :])
+    packaged = packaged if packaged.suffix == ".yaml" else packaged.with_name(f"{packaged.name}.yaml")
+    return packaged if os.path.isfile(packaged) else path
 
 
 def load_config(
@@ -35,8 +60,9 @@ def load_config(
     """Reads and checks a run's settings.
 
     Args:
-        path: a YAML file; None uses the defaults, which are the quickstart. With `extends: FILE.yaml` it
-            overrides the settings of another file, given relative to its own folder.
+        path: a YAML file, or the name of one that comes with the package; None uses the defaults, which are
+            the quickstart. With `extends: FILE.yaml` it overrides the settings of another file, given
+            relative to its own folder, or by its name in the package.
         overrides: `section.key=value`; they override the file. Values are YAML, but texts without quotes or
             brackets are taken as they are.
         source: where the overrides come from, for messages.
@@ -57,6 +83,7 @@ def load_config(
         for part in reversed(name.split(".")):
             value = {part: value}
         changes = _merged(changes, value, {})
+    path = None if path is None else config_file(path)
     content = _merged({} if path is None else _read(path), changes)
     if {"methods", "captioners"} <= content.keys():
         raise InputError(f"{path} describes a study: run it with python -m tfsparsecap.study --config {path}")
@@ -98,7 +125,7 @@ def read_settings(path: str | Path, prepare: Callable[[dict, Path], dict] | None
     Raises:
         InputError: the file is missing, not YAML, or has no keys and values.
     """
-    return _read(path, prepare=prepare)
+    return _read(config_file(path), prepare=prepare)
 
 
 def save_config(config: Config) -> str:
@@ -134,7 +161,7 @@ def _read(
         return content
     if not isinstance(base, str):
         raise InputError(f"extends in {path} is {base!r}: give the path of one YAML file")
-    return _merged(_read(Path(path).parent / base, (*extending, file), prepare), content)
+    return _merged(_read(config_file(base, Path(path).parent), (*extending, file), prepare), content)
 
 
 def _without_former(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
@@ -181,10 +208,11 @@ def _loaded(path: str | Path) -> dict[str, Any]:
             raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
         content = read_yaml(Path(path).read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as error:
-        near = difflib.get_close_matches(
-            Path(path).stem, [file.stem for file in Path(path).parent.glob("*.yaml")], n=1
-        )
-        hint = f"did you mean {Path(path).parent / near[0]}.yaml?" if near else "check the path"
+        files = [file for folder in (Path(path).parent, _CONFIGS) for file in sorted(folder.glob("*.yaml"))]
+        near = difflib.get_close_matches(Path(path).stem, [file.stem for file in files], n=1)
+        known = next((file for file in files if [file.stem] == near), None)
+        names = ", ".join(file.stem for file in sorted(_CONFIGS.glob("*.yaml")))
+        hint = f"did you mean {known}?" if known else f"check the path, or give one of {names}"
         raise InputError(f"there is no file {path}: {hint}") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder: give a YAML file, such as one of configs/") from error

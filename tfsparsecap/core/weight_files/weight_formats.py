@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tfsparsecap.core.files import check_input_file
+from tfsparsecap.core.installation import pip_install
 from tfsparsecap.core.weight_files.onnx_file import read_onnx
 from tfsparsecap.core.weight_files.torch_archive import read_checkpoint
 from tfsparsecap.errors import InputError
@@ -21,9 +22,7 @@ def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
         import ml_dtypes  # noqa: F401 (with it, NumPy has the type bfloat16)
         import safetensors
     except ImportError as error:
-        raise InputError(
-            f"{path} needs safetensors to be read: pip install 'tfsparsecap[captions]'"
-        ) from error
+        raise InputError(f"{path} needs safetensors to be read: {pip_install('captions')}") from error
     try:
         check_input_file(path)
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
+from tfsparsecap.core.installation import pip_install
 from tfsparsecap.core.keras_internals import nested_layers
 from tfsparsecap.errors import InputError
 
@@ -20,7 +21,7 @@ _PRESET_ERRORS = (OSError, ValueError, LookupError, TypeError, AttributeError, R
 class KerasHubEncoder(Encoder):
     """An image backbone of KerasHub, cut at one of its layers, with its preprocessing; see `Encoder`.
 
-    Needs the extra `hub`: `pip install 'tfsparsecap[hub]'`.
+    Needs the extra `hub` of this package.
 
     Args:
         preset: name of a preset, such as `"resnet_18_imagenet"`, or anything else that
@@ -66,9 +67,7 @@ class KerasHubEncoder(Encoder):
         try:
             import keras_hub
         except ImportError as error:
-            raise InputError(
-                f"the encoder {preset} needs KerasHub: pip install 'tfsparsecap[hub]'"
-            ) from error
+            raise InputError(f"the encoder {preset} needs KerasHub: {pip_install('hub')}") from error
         self.preset = preset
         try:
             if architecture is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from tfsparsecap.core import hub_files
 from tfsparsecap.core.files import check_input_file
 from tfsparsecap.core.keras_internals import nested_layers, own_weights
 from tfsparsecap.core.saved_models import load_model_weights
@@ -18,8 +19,6 @@ _KERAS_FORMATS = (".h5", ".keras")
 #: Name of a variable in Keras -> in PyTorch.
 _NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias"}
 _NAMES |= {"moving_mean": "running_mean", "moving_variance": "running_var"}
-#: What the Hugging Face Hub's client and its HTTP library raise (all of them are OSError or ValueError).
-_DOWNLOAD_ERRORS = (OSError, ValueError, RuntimeError)
 
 
 def download(repository: str, file: str, title: str) -> Path:
@@ -34,25 +33,16 @@ def download(repository: str, file: str, title: str) -> Path:
         InputError: huggingface_hub is not installed, or the file is neither in the cache nor reachable.
     """
     try:
-        import huggingface_hub
-    except ImportError as error:
-        raise InputError(
-            f"the weights of {title} need huggingface_hub: pip install 'tfsparsecap[captions]', or give the"
-            " path of a file"
-        ) from error
-    messages = huggingface_hub.logging.get_verbosity()
-    huggingface_hub.logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # without two lines for each of five attempts
-    try:
-        return Path(huggingface_hub.hf_hub_download(repository, file))
-    except _DOWNLOAD_ERRORS as error:
-        reason = " ".join(str(error).split()).partition(". ")[0][:200].rstrip(".") or type(error).__name__
+        what = f"the download of {title}'s weights"
+        return hub_files.download(repository, file, what, "give the path of a file")
+    except InputError:
+        raise
+    except hub_files.HUB_ERRORS as error:
         raise InputError(
             f"the weights of {title} ({file} of {repository}) are not in the Hugging Face cache and could not"
-            f" be downloaded ({reason}): connect to the network once, or give a file with"
+            f" be downloaded ({hub_files.reason_of(error)}): connect to the network once, or give a file with"
             " model.encoder.weights=PATH"
         ) from error
-    finally:
-        huggingface_hub.logging.set_verbosity(messages)
 
 
 def load_weights(

@@ -1,0 +1,152 @@
+"""Model cards: what a published captioner is, how to use it, and how good it is."""
+
+from typing import Any
+
+from tfsparsecap.captioning.encoder_catalogue import entry_of
+from tfsparsecap.captioning.settings.schema import Config
+
+#: Scores of a card, as a description names them, and their titles.
+_SCORES = {
+    **{"CIDEr": "CIDEr", "BLEU-1": "BLEU-1", "BLEU-4": "BLEU-4", "METEOR": "METEOR", "ROUGE-L": "ROUGE-L"},
+    **{"SPICE": "SPICE", "object_recall": "object recall", "object_hallucination": "object hallucination"},
+}
+#: What is known of the terms of the data, by its kind.
+_TERMS = {
+    "flickr": "Flickr8k and Flickr30k: the photographs belong to their owners, and the data sets are for"
+    " research and education only, so that the files here are for non-commercial use.",
+    "coco": "MS-COCO: captions and labels are under CC BY 4.0; the photographs belong to their owners.",
+    "scenes": "Drawings of coloured shapes that tfsparsecap makes: no restrictions.",
+    "table": "Images and captions of the publisher, who chose the licence above.",
+}
+_CARD = """\
+---
+{metadata}
+---
+
+# {name}
+
+An image captioner ({kind}) as one `.tflite` file of {megabytes:.1f} MB: photograph in, caption out. Made with
+tfsparsecap ([paper](https://arxiv.org/abs/2110.03298)).
+
+## Use
+
+With tfsparsecap and its extras `export` and `huggingface`:
+
+```python
+import tfsparsecap as sc
+
+captioner = sc.load("hf://{name}")
+print(captioner.generate("PHOTO.jpg")[0])
+```
+
+```console
+python -m tfsparsecap.caption hf://{name} PHOTO.jpg
+```
+
+The file runs on the stock TensorFlow Lite runtime, on phones too; `captioner.json` in it (try `unzip -l
+model.tflite`) says what it takes and gives. `config.yaml` has the settings of the training.
+
+## Scores
+
+{scores} {confidence}
+
+## Data
+
+{data}
+
+## Licences
+
+- the files here: `{licence}`
+- the encoder's published weights: {encoder}
+- tfsparsecap: Apache-2.0
+
+## Limits
+
+Captions can be wrong, and repeat what captions of the training data say about people. Do not use them where a
+wrong caption can do harm.
+"""
+
+
+def model_card(
+    name: str, description: dict[str, Any], config: Config, data: str, size: int, licence: str = "other"
+) -> str:
+    """The content of `README.md` beside a captioner on the Hugging Face Hub.
+
+    Args:
+        name: `USER/NAME`.
+        description: the content of `captioner.json` in the file, see `bundle.read_bundle`.
+        config: settings of the run.
+        data: what it was trained on.
+        size: bytes of the file.
+        licence: an identifier of the hub.
+
+    Returns:
+        Markdown, with metadata for the hub in front.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    found = description.get("scores") or {}
+    scores = {title: found[key] for key, title in _SCORES.items() if isinstance(found.get(key), int | float)}
+    metadata = ModelCardData(
+        library_name="tfsparsecap",
+        pipeline_tag="image-to-text",
+        license=licence,
+        tags=["image-captioning", "tflite", "litert", "keras", "pruning", "sparse"],
+        model_name=name,
+        eval_results=[
+            EvalResult("image-to-text", config.data.kind, data, title, value, dataset_split="test")
+            for title, value in scores.items()
+        ],
+    )
+    return _CARD.format(
+        metadata=metadata.to_yaml(),
+        name=name,
+        kind=_kind(description, config),
+        megabytes=size / 1e6,
+        scores=_scores(scores, found, description["beam"]),
+        confidence=_confidence(description),
+        data=f"{data}. {_TERMS[config.data.kind]}",
+        licence=licence,
+        encoder=_encoder_licence(config),
+    )
+
+
+def _kind(description: dict[str, Any], config: Config) -> str:
+    encoder, pruning = config.model.encoder, config.pruning
+    reads = f"behind the encoder {encoder.network}" if encoder is not None else "on features of image regions"
+    if pruning is None:
+        return f"{description['model']}, {reads}"
+    height, width = pruning.block_shape
+    blocks = f" in blocks of {height} x {width}" if height * width > 1 else ""
+    share = f"{100 * description['sparsity']:.4g} %"
+    return (
+        f"{description['model']}, {reads}; {share} of its decoder's weights are zeros{blocks}, by the method"
+        f" {pruning.method}"
+    )
+
+
+def _scores(scores: dict[str, float], found: dict[str, Any], beam: int) -> str:
+    if not scores:
+        return "The run was not evaluated."
+    images = f"{found['images']} images of the test split" if "images" in found else "the test split"
+    return (
+        "| score | |\n| --- | --- |\n"
+        + "".join(f"| {title} | {value:.3f} |\n" for title, value in scores.items())
+        + f"\nOf the trained model, with beam {found.get('beam', beam)}, on {images}, before weights were"
+        f" rounded; the file has beam {beam}."
+    )
+
+
+def _confidence(description: dict[str, Any]) -> str:
+    found = description.get("confidence")
+    if not found:
+        return "The file has no confidence."
+    return f"The confidence of a caption was calibrated on {found['images']} validation images."
+
+
+def _encoder_licence(config: Config) -> str:
+    encoder = config.model.encoder
+    if encoder is None or encoder.weights is None:
+        return "none, it started from random weights" if encoder is not None else "none, it has no encoder"
+    entry = entry_of(encoder.network)
+    return f"{entry.licence} ({encoder.network})" if entry else f"see {encoder.network}"
