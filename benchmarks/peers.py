@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import io
+import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,18 +72,18 @@ def keras_export(subject: Subject, path: Path) -> None:
         subject.model.export(temporary, format="litert", verbose=False)
 
 
-def keras_quantize(subject: Subject, path: Path, export: bool = False) -> None:
-    """Keras's `quantize`, saved, or exported by Keras."""
+def keras_quantize(subject: Subject, path: Path, export: bool = False) -> Any:
+    """Keras's `quantize`: the model is exported by Keras, or returned."""
     import keras
 
     model = keras.models.clone_model(subject.model)
     model.set_weights(subject.model.get_weights())
     model.quantize("int8")
+    if not export:
+        return model
     with atomic_path(path) as temporary:
-        if export:
-            model.export(temporary, format="litert", verbose=False)
-        else:
-            model.save(temporary)
+        model.export(temporary, format="litert", verbose=False)
+    return None
 
 
 def google(subject: Subject, path: Path, kind: str, algorithm: str) -> None:
@@ -96,7 +97,10 @@ def google(subject: Subject, path: Path, kind: str, algorithm: str) -> None:
     from litert_quantizer.qtyping import TFLOperationName
     from litert_quantizer.quantizer import Quantizer
 
-    tool = Quantizer(str(path.with_name(f"{path.stem.split('-')[0]}-export_model_float32.tflite")))
+    source = path.with_name(f"{path.stem.split('-')[0]}-export_model_float32.tflite")
+    if not source.exists():
+        raise InputError(f"{source} does not exist: add export_model_float32 to --tools")
+    tool = Quantizer(str(source))
     basic = "OCTAV" if algorithm == "OCTAV" else "MIN_MAX_UNIFORM_QUANT"
     layers = [(TFLOperationName.ALL_SUPPORTED, basic)]
     if algorithm == "GPTQ":
@@ -115,14 +119,15 @@ def google(subject: Subject, path: Path, kind: str, algorithm: str) -> None:
 
 
 def ours(subject: Subject, path: Path, format: str, **options: Any) -> None:
-    """`export_model`."""
+    """`export_model`, for the processor of this machine."""
     from tfsparsecap_export import export_model
 
-    export_model(subject.model, path, format, samples=subject.calibration, **options)
+    target = "x86_64" if platform.machine() == "x86_64" else "arm64"
+    export_model(subject.model, path, format, samples=subject.calibration, target=target, **options)
 
 
 #: Name of a file -> what writes it, and its options.
-TOOLS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
+TOOLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "export_model_float32": (ours, {"format": "dense"}),
     "export_model_float16": (ours, {"format": "fast"}),
     "export_model_int8_weights": (ours, {"format": "int8", "keep_float": ("activations",)}),
@@ -138,6 +143,10 @@ TOOLS: dict[str, tuple[Callable[..., None], dict[str, Any]]] = {
         for kind in ("static", "dynamic", "weight_only")
         for algorithm in ("min_max", "OCTAV", "GPTQ")
     },
+}
+#: What would end this process.
+_CRASHES = {
+    ("recurrent", "tensorflow_int8"): "TensorFlow 2.21's calibration of a fused LSTM is a segmentation fault"
 }
 
 
@@ -205,7 +214,8 @@ def trained(kind: str, found: Photographs) -> Any:
     model = reader(kind, features.shape[1:], found.network.output.shape[-1])
     model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(features, classes, batch_size=32, epochs=_EPOCHS, verbose=2)
-    model.save(path)
+    with atomic_path(path) as temporary:
+        model.save(temporary)
     return model
 
 
@@ -226,26 +236,22 @@ def subject_of(kind: str, found: Photographs) -> Subject:
     return Subject(one, *([{spec.name: row[None]} for row in part] for part in parts))
 
 
-def _outputs(model: Any, sample: Sample) -> np.ndarray:
-    """What a Keras model with one input returns."""
+def classes(model: Any, samples: Sequence[Sample]) -> np.ndarray:
+    """The class that a Keras model with one input gives to each sample."""
     import keras
 
-    (given,) = sample.values()
-    return np.asarray(model(keras.tree.map_structure(lambda _: given, model.input), training=False))
+    given = [
+        keras.tree.map_structure(lambda _, one=one: next(iter(one.values())), model.input) for one in samples
+    ]
+    return np.array([np.asarray(model(one, training=False)).argmax() for one in given])
 
 
 def classes_of(path: Path, samples: Sequence[Sample]) -> np.ndarray:
-    """The class that a file, or a saved Keras model, gives to each sample."""
-    import keras
+    """The class that a file gives to each sample."""
     from ai_edge_litert.interpreter import Interpreter
 
-    if path.suffix == ".keras":
-        model = keras.saving.load_model(path)
-        outputs = [_outputs(model, one) for one in samples]
-    else:
-        runner = Interpreter(str(path), num_threads=1).get_signature_runner()
-        outputs = [next(iter(runner(**one).values())) for one in samples]
-    return np.array([output.argmax() for output in outputs])
+    runner = Interpreter(str(path), num_threads=1).get_signature_runner()
+    return np.array([next(iter(runner(**one).values())).argmax() for one in samples])
 
 
 def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
@@ -256,28 +262,32 @@ def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
     from tfsparsecap.core.model_call import CALL_ERRORS
 
     failures = (*CALL_ERRORS, RuntimeError, conversion_error())
-    expected = np.array([_outputs(subject.model, one).argmax() for one in subject.tested])
-    rows: dict[str, tuple[Path, float, float]] = {}
+    expected = classes(subject.model, subject.tested)
+    rows: dict[str, tuple[Path | None, float, float]] = {}
     refused: list[str] = []
     for name in options.tools:
         write, given = TOOLS[name]
-        path = options.folder / f"{kind}-{name}.{'keras' if name == 'keras_quantize' else 'tflite'}"
+        if (kind, name) in _CRASHES:
+            refused.append(f"{name}: {_CRASHES[kind, name]}")
+            continue
+        path = options.folder / f"{kind}-{name}.tflite"
         try:
             start = time.process_time()
             with contextlib.redirect_stdout(io.StringIO()):  # what Keras and TensorFlow print about graphs
-                write(subject, path, **given)
+                model = write(subject, path, **given)
             seconds = time.process_time() - start
-            same = classes_of(path, subject.tested) == expected
-            rows[name] = path, seconds, float(same.mean())
+            found = classes(model, subject.tested) if model else classes_of(path, subject.tested)
+            same = found == expected
+            rows[name] = None if model else path, seconds, float(same.mean())
         except failures as error:
             refused.append(f"{name}: {first_line(error)[-200:]}")
-    files = [name for name, (path, *_) in rows.items() if path.suffix == ".tflite"]
-    contents = [rows[name][0].read_bytes() for name in files]
-    times = dict(zip(files, fastest_runs(contents, subject.tested[0], options.runs), strict=True))
+    files = {name: path.read_bytes() for name, (path, *_) in rows.items() if path is not None}
+    fastest = fastest_runs([*files.values()], subject.tested[0], options.runs)
+    times = dict(zip(files, fastest, strict=True))
     table = new_table(kind, "file", ">bytes", ">ms", ">same class", ">seconds")
-    for name, (path, seconds, share) in rows.items():
-        milliseconds = f"{times[name]:.2f}" if name in times else ""
-        table.add_row(name, f"{path.stat().st_size:,}", milliseconds, f"{share:.1%}", f"{seconds:.1f}")
+    for name, (_, seconds, share) in rows.items():
+        measured = (f"{len(files[name]):,}", f"{times[name]:.2f}") if name in files else ("", "")
+        table.add_row(name, *measured, f"{share:.1%}", f"{seconds:.1f}")
     console().print(table)
     for line in refused:
         print(line)

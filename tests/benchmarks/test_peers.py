@@ -42,7 +42,7 @@ def test_each_tool_has_a_row_or_a_reason(kind, arguments, capsys, tmp_path):
     assert float32[0] == f"{size:,}" and float32[2] == "100.0%" and float(float32[1]) > 0
     assert int(quantized[0].replace(",", "")) < size
     # TensorFlow's converter has no operation for products of int8 as Keras writes them.
-    assert rows["keras_quantize_export:"] and len(rows["keras_quantize"]) == 3
+    assert rows["keras_quantize_export:"] and len(rows["keras_quantize"]) == 2
 
 
 def test_a_missing_package_is_named(arguments, monkeypatch):

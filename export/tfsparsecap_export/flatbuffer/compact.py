@@ -87,9 +87,10 @@ def complete_names(model: schema.ModelT) -> None:
     of the layer that reads them first. Names of inputs and outputs of graphs stay.
     """
     ends = [graph.tensors[index] for graph in model.subgraphs for index in [*graph.inputs, *graph.outputs]]
+    kept = {id(tensor) for tensor in ends}
     for graph in model.subgraphs:
         for operator in graph.operators:
-            _name_after_layer(model, graph, operator, {id(tensor) for tensor in ends})
+            _name_after_layer(model, graph, operator, kept)
     used: set[bytes] = set()
     for tensor in {id(tensor): tensor for tensor in [*ends, *_tensors(model)]}.values():
         name = (tensor.name or b"tensor").strip(b";")
