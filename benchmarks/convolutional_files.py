@@ -1,12 +1,12 @@
 """python -m benchmarks.convolutional_files: size and latency of files of convolutional networks.
 
-Exports networks of keras.applications with random weights to .tflite files in FOLDER, with float32, float16
-and int8 weights, with int8 activations (also by TensorFlow's converter), with most of their weights set to
-zero, and with fewer channels, and compares the files. Neither size nor time depend on the values of the other
-weights, so random weights are rounded to the nearest value, and any error is accepted. With published weights
-and photographs, the files are made as for users, and their outputs for other photographs are compared with
-those of the Keras model. Existing files are not exported again. Takes some minutes, and 2 GB of memory for
-ResNet50V2.
+Exports networks of keras.applications with random weights to .tflite files in FOLDER, with float32,
+float16 and int8 weights, with int8 activations, with most of their weights set to zero, and with fewer
+channels, and compares the files; benchmarks.peers compares those of other tools. Neither size nor time
+depend on the values of the other weights, so random weights are rounded to the nearest value, and any
+error is accepted. With published weights and photographs, the files are made as for users, and their
+outputs for other photographs are compared with those of the Keras model. Existing files are not exported
+again. Takes some minutes, and 2 GB of memory for ResNet50V2.
 
 examples:
   python -m benchmarks.convolutional_files sizes
@@ -31,15 +31,13 @@ import numpy as np
 
 from benchmarks.file_comparison import add_options, compare
 from tfsparsecap.command import parser, run
-from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError, check_number
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """How to change and export a network: a format of `tfsparsecap_export.FORMATS`, or "" for TensorFlow's
-    converter; whether it gets samples, whether weights are zero, whether channels are removed, and what
-    stays float."""
+    """How to change and export a network: a format of `tfsparsecap_export.FORMATS`, whether it gets samples,
+    whether weights are zero, whether channels are removed, and what stays float."""
 
     format: str
     calibrated: bool = False
@@ -53,14 +51,13 @@ VARIANTS = {
     "float16": Variant("fast"),
     "int8_weights": Variant("auto", calibrated=True, keep_float=("activations",)),
     "int8": Variant("auto", calibrated=True),
-    "tensorflow_int8": Variant("", calibrated=True),
     "sparse_float16": Variant("compact", zeros=True),
     "sparse_int8": Variant("auto", calibrated=True, zeros=True),
     "slim_float32": Variant("dense", slim=True),
     "slim_int8": Variant("auto", calibrated=True, slim=True),
 }
 #: Random inputs; photographs, every second one for calibration; and photographs that no file has seen.
-_SAMPLES, _PHOTOGRAPHS, _HELD_OUT = 2, 64, 200
+SAMPLES, PHOTOGRAPHS, HELD_OUT = 2, 64, 200
 #: Replaces the limits of `verify.outputs`.
 _ANY_ERROR = {"INT8_RMS_ERROR": np.inf, "INT8_OUTPUT_ERROR": np.inf, "INT8_SAME_CLASS": 0.0}
 
@@ -145,17 +142,11 @@ def write_file(options: argparse.Namespace, variant: Variant, path: Path) -> Non
     if variant.slim:
         model = sc.slim(model, options.slim)
     if options.photographs:
-        samples = photographs(options.photographs, options.network, options.size, 0, _PHOTOGRAPHS)
+        samples = photographs(options.photographs, options.network, options.size, 0, PHOTOGRAPHS)
     else:
         spec = tf.TensorSpec((1, options.size, options.size, 3), tf.float32)
-        samples = synthetic_samples({"image": spec}, _SAMPLES)
+        samples = synthetic_samples({"image": spec}, SAMPLES)
     samples = samples if variant.calibrated else samples[:1]
-    if not variant.format:
-        converter = tf.lite.TFLiteConverter.from_keras_model(model)
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: iter(samples[::2])
-        atomic_write(path, converter.convert())
-        return
     with contextlib.ExitStack() as changes:
         if not options.photographs:
             changes.enter_context(mock.patch.object(calibration, "MOST_INPUTS", 0))
@@ -201,7 +192,7 @@ def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
 
     model = make_network(options)
     call = model_call(model)
-    samples = photographs(options.photographs, options.network, options.size, _PHOTOGRAPHS, _HELD_OUT)
+    samples = photographs(options.photographs, options.network, options.size, PHOTOGRAPHS, HELD_OUT)
     compiled = tf.function(lambda tensors: call(tensors), autograph=False)
     for path in paths:
         with mock.patch.multiple(outputs, **_ANY_ERROR):

@@ -66,10 +66,10 @@ class Request:
             return given, synthetic_samples(inputs, 8), "synthetic inputs"
         return given, given, self.sample_source
 
-    def encoder(self, words: int, sources: dict[bytes, Source]) -> Callable[..., Encoded]:
+    def encoder(self, words: int, sources: dict[bytes, Source], names: bool = True) -> Callable[..., Encoded]:
         """`encode_file` for this format and target."""
         return functools.partial(
-            encode_file, format=self.format, words=words, sources=sources, costs=self.costs
+            encode_file, format=self.format, words=words, sources=sources, costs=self.costs, names=names
         )
 
     def kept_layers(

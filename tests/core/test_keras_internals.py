@@ -57,6 +57,7 @@ def excluding(model):
         (lambda model: model.layers[0]._tracker, "lock"),
         (lambda model: model.layers[0]._tracker, "unlock"),
         (lambda model: model.layers[0]._tracker, "untrack"),
+        (lambda model: model.layers[0]._open_name_scope(), "_tf_name_scope"),
         (lambda model: model.layers[0].kernel, "_value"),
         (lambda model: model.optimizer, "_trainable_variables"),
         (lambda model: model.optimizer, "_learning_rate"),
@@ -153,6 +154,22 @@ def test_signs_are_computed_without_bits():
         assert keras.ops.signbit(np.array([-1, 0])).numpy().tolist() == [True, False]
     np.testing.assert_array_equal(found[0], signs)
     assert found[1] == best and "BitwiseAnd" not in operations
+
+
+def test_operations_have_the_names_of_their_layers():
+    shared = keras.layers.Dense(4, name="dense")
+    rows = keras.Input((4,))
+    network = keras.Model(rows, shared(keras.layers.Dense(4, name="dense_1")(shared(rows))), name="net")
+
+    def products():
+        function = tf.function(lambda x: network(x, training=False))
+        graph = function.get_concrete_function(tf.TensorSpec((1, 4))).graph
+        return [one.name for one in graph.get_operations() if one.type == "MatMul"]
+
+    before = products()
+    with keras_internals.layer_scopes():
+        assert products() == ["net/dense/MatMul", "net/dense_1/MatMul", "net/dense/MatMul_1"]
+    assert products() == before
 
 
 def test_a_thread_creates_no_more_weights_than_allowed():

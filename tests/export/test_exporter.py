@@ -10,6 +10,7 @@ import pytest
 from tfsparsecap_export import FORMATS, CaptionOptions, export_model
 from tfsparsecap_export.caption_files import caption_check
 from tfsparsecap_export.encode import encodings
+from tfsparsecap_export.flatbuffer.contents import read_contents
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
@@ -90,6 +91,8 @@ def test_a_captioners_file_contains_vocabulary_and_description(exported, vocabul
     assert description["max_length"] == 6 and description["vocabulary_size"] == len(vocabulary)
     assert 0.7 < description["sparsity"] < 0.9
     assert description["verification"]["samples"] == 6
+    names = [tensor.name for tensor in read_contents(path).model.subgraphs[0].tensors]
+    assert names.count(b"") > len(names) / 2  # other files keep them
 
 
 def test_the_report_names_layers_and_reasons(exported, blocks_captioner):

@@ -46,6 +46,13 @@ class Passes(keras.Sequential):
         return super().fit(*args, **kwargs)
 
 
+class Ordered(keras.Sequential):
+    """A class with parameters in another order, the others of which it passes on, as those of KerasHub."""
+
+    def fit(self, x=None, y=None, sample_weight=None, **kwargs):
+        return super().fit(x, y, sample_weight=sample_weight, **kwargs)
+
+
 def made(method, cls=keras.Sequential, **options):
     keras.utils.set_random_seed(2)
     layers = [keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(2, "softmax")]
@@ -57,10 +64,11 @@ def made(method, cls=keras.Sequential, **options):
     return model
 
 
-def test_fit_passes_the_logs_of_each_epoch_to_the_method_which_may_stop_it():
+@pytest.mark.parametrize(("cls", "weights"), [(Passes, ()), (Ordered, (np.ones(len(X)),))])
+def test_fit_passes_the_logs_of_each_epoch_to_the_method_which_may_stop_it(cls, weights):
     method = Listener(stop_after=3)
-    model = made(method, Passes)
-    history = model.fit(X, Y, validation_data=(X, Y), epochs=5, verbose=0).history
+    model = made(method, cls)
+    history = model.fit(X, Y, *weights, validation_data=(X, Y), epochs=5, verbose=0).history
     names = {"loss", "accuracy", "val_loss", "val_accuracy", "sparsity"}
     assert [set(logs) for logs in method.received] == [names] * 3
     for name in names:

@@ -5,9 +5,11 @@ reports those that no longer exist.
 """
 
 import contextlib
+import functools
 import importlib
 import math
 import os
+import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -111,24 +113,36 @@ def untrack(layer: keras.Layer, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def limited_weights(size: int) -> Iterator[None]:
-    """Raises MemoryError in the block before this thread creates variables of more than `size` bytes."""
+def _replaced(owner: Any, name: str, replacement: Callable) -> Iterator[None]:
+    """Inside the block, a call of `owner.name` in this thread is one of `replacement(original, …)`."""
     with _REPLACING:
-        create, thread, left = keras.Variable._initialize_with_initializer, threading.get_ident(), size
+        original, thread = getattr(owner, name), threading.get_ident()
 
-        def initialize(self: keras.Variable, initializer: Any) -> None:
-            nonlocal left
-            if threading.get_ident() == thread:
-                left -= math.prod(self._shape) * tf.dtypes.as_dtype(self._dtype).size
-                if left < 0:
-                    raise MemoryError(f"{self.path} of shape {tuple(self._shape)} is too large")
-            create(self, initializer)
+        @functools.wraps(original)
+        def call(*arguments: Any, **options: Any) -> Any:
+            if threading.get_ident() != thread:
+                return original(*arguments, **options)
+            return replacement(original, *arguments, **options)
 
-        keras.Variable._initialize_with_initializer = initialize
+        setattr(owner, name, call)
         try:
             yield
         finally:
-            keras.Variable._initialize_with_initializer = create
+            setattr(owner, name, original)
+
+
+def limited_weights(size: int) -> contextlib.AbstractContextManager[None]:
+    """Raises MemoryError in the block before this thread creates variables of more than `size` bytes."""
+    left = size
+
+    def initialize(create: Callable, variable: keras.Variable, initializer: Any) -> None:
+        nonlocal left
+        left -= math.prod(variable._shape) * tf.dtypes.as_dtype(variable._dtype).size
+        if left < 0:
+            raise MemoryError(f"{variable.path} of shape {tuple(variable._shape)} is too large")
+        create(variable, initializer)
+
+    return _replaced(keras.Variable, "_initialize_with_initializer", initialize)
 
 
 @contextlib.contextmanager
@@ -150,42 +164,39 @@ def recorded_reads() -> Iterator[list[keras.Variable]]:
             del keras.Variable.value  # a base class defines it
 
 
-@contextlib.contextmanager
-def fixed_seeds() -> Iterator[None]:
+def fixed_seeds() -> contextlib.AbstractContextManager[None]:
     """Lets this thread draw random numbers in the block without changing the state of a `SeedGenerator`."""
-    with _REPLACING:
-        draw, thread = keras.random.SeedGenerator.next, threading.get_ident()
-
-        def next_seed(self: keras.random.SeedGenerator, ordered: bool = True) -> Any:
-            return self.state.value * 1 if threading.get_ident() == thread else draw(self, ordered)
-
-        keras.random.SeedGenerator.next = next_seed
-        try:
-            yield
-        finally:
-            keras.random.SeedGenerator.next = draw
+    generator = keras.random.SeedGenerator
+    return _replaced(generator, "next", lambda draw, seeds, ordered=True: seeds.state.value * 1)
 
 
-@contextlib.contextmanager
-def computed_signs() -> Iterator[None]:
+def layer_scopes() -> contextlib.AbstractContextManager[None]:
+    """Lets this thread name the operations that it traces in the block after layers: `model/dense/MatMul`.
+
+    Keras opens a layer's scope twice for each call, and TensorFlow numbers the second: `dense` would be
+    `dense_1`. Characters that TensorFlow refuses become `_`.
+    """
+
+    def open_unnumbered(open_scope: Callable, layer: keras.Layer) -> Any:
+        scope, name = open_scope(layer), re.sub(r"[^A-Za-z0-9_.>-]", "_", layer.name)
+        # TensorFlow does not number a name that ends with a slash.
+        scope._tf_name_scope = tf.name_scope(f"{tf.get_current_name_scope()}/{name}/".lstrip("/"))
+        return scope
+
+    return _replaced(keras.Layer, "_open_name_scope", open_unnumbered)
+
+
+def computed_signs() -> contextlib.AbstractContextManager[None]:
     """Lets this thread compute signs in the block, which Keras reads from the bits of floats, as in `argmax`.
 
     TensorFlow Lite has no operation for bits. -0 counts as 0, which it is equal to.
     """
-    with _REPLACING:
-        read, thread = tensorflow_numpy.signbit, threading.get_ident()
 
-        def signbit(x: Any) -> tf.Tensor:
-            x = tf.convert_to_tensor(x)
-            if threading.get_ident() != thread or not x.dtype.is_floating:
-                return read(x)
-            return x < 0
+    def signbit(read: Callable, x: Any) -> tf.Tensor:
+        x = tf.convert_to_tensor(x)
+        return x < 0 if x.dtype.is_floating else read(x)
 
-        tensorflow_numpy.signbit = signbit
-        try:
-            yield
-        finally:
-            tensorflow_numpy.signbit = read
+    return _replaced(tensorflow_numpy, "signbit", signbit)
 
 
 def copy_of_lambda(layer: keras.layers.Lambda, name: str) -> keras.layers.Lambda:
@@ -242,10 +253,8 @@ def compile_arguments(model: keras.Model) -> dict[str, Any]:
 
 def copy_of_metric(metric: keras.Metric) -> keras.Metric:
     """Returns a new metric with the same settings, also if its function cannot be serialized."""
-    if type(metric) is keras.metrics.MeanMetricWrapper:
-        return keras.metrics.MeanMetricWrapper(
-            metric._fn, name=metric.name, dtype=metric.dtype, **metric._fn_kwargs
-        )
+    if (kind := type(metric)) is keras.metrics.MeanMetricWrapper:
+        return kind(metric._fn, name=metric.name, dtype=metric.dtype, **metric._fn_kwargs)
     return type(metric).from_config(metric.get_config())
 
 
@@ -305,14 +314,9 @@ class _SwapAverages(keras.callbacks.SwapEMAWeights):
         tf_fn(optimizer)
 
 
-def is_function_graph(graph: tf.Graph) -> bool:
-    """Whether `graph` belongs to a `tf.function`, not to the body of a loop or condition inside one."""
-    return type(graph) is tf.__internal__.FuncGraph
-
-
 def is_nested_graph(graph: tf.Graph) -> bool:
     """Whether `graph` is the body of a loop or a condition inside a `tf.function`."""
-    return isinstance(graph, tf.__internal__.FuncGraph) and not is_function_graph(graph)
+    return isinstance(graph, tf.__internal__.FuncGraph) and type(graph) is not tf.__internal__.FuncGraph
 
 
 def model_optimization() -> tuple[ModuleType, ModuleType]:
@@ -338,10 +342,8 @@ def model_optimization() -> tuple[ModuleType, ModuleType]:
             f" {pip_install('baselines')}"
         ) from error
     finally:
-        if before is None:
-            os.environ.pop(_LEGACY, None)
-        else:
-            os.environ[_LEGACY] = before
+        os.environ.pop(_LEGACY, None)
+        os.environ.update({} if before is None else {_LEGACY: before})
 
 
 def conversion_error() -> type[Exception]:

@@ -16,8 +16,6 @@ from tfsparsecap.errors import InputError
 
 #: Examples that are taken from arrays given as `inputs`.
 _EXAMPLES = 8
-
-
 #: What a call on unsuitable inputs raises.
 CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError)
 
@@ -360,6 +358,7 @@ def input_spec(
         )
     if None in leaf.shape[1:]:
         example = f"keras.Input({tuple(size or 32 for size in leaf.shape[1:])}, dtype={leaf.dtype!r})"
+        example = f"{{{name!r}: {example}, …}}" if len(getattr(model, "inputs", None) or ()) > 1 else example
         shape = "give {0}= (or --shape), such as {0}=" if option == "inputs" else "give {0}=, such as {0}="
         fixed = "give all other axes a fixed size" if is_given else shape.format(option) + example
         raise InputError(

@@ -100,12 +100,18 @@ class PrunedModel(_MixedModel):
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         signature = inspect.signature(super().fit)
-        if "callbacks" not in signature.parameters:  # a class that passes *args and **kwargs to Keras
+        kinds = {one.kind: one.name for one in signature.parameters.values()}
+        if inspect.Parameter.VAR_POSITIONAL in kinds:  # a class that passes *args and **kwargs to Keras
             signature = inspect.signature(functools.partial(keras.Model.fit, self))
         given = signature.bind(*args, **kwargs)
+        # Some classes have parameters of their own, in another order, and pass only **kwargs to Keras.
+        others = given.arguments.get(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
         watch = WatchEmptied(self.name, self.pruning)
-        given.arguments["callbacks"] = with_callbacks(self, given.arguments, watch)
-        return super().fit(*given.args, **given.kwargs)
+        callbacks = with_callbacks(self, {**given.arguments, **others}, watch)
+        if "callbacks" in signature.parameters:
+            given.arguments["callbacks"] = callbacks
+            return super().fit(*given.args, **given.kwargs)
+        return super().fit(*given.args, **{**given.kwargs, "callbacks": callbacks})
 
     def train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}

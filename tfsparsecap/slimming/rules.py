@@ -79,6 +79,8 @@ def rule_of(operation: Any) -> Rule:
             return join_rules.dropping
         if kind.__module__.startswith("keras.src.applications"):
             return layer_rules.BY_NAME.get(kind.__name__, unknown)
+        if kind.__module__.startswith("keras_hub."):
+            return sequence_rules.OF_HUB.get(kind.__name__, unknown)
         return _LAYERS.get(kind, unknown)
     if not kind.__module__.startswith("keras.src."):
         return unknown

@@ -1,13 +1,15 @@
 """How recurrent and attention layers create, pass on and couple channels."""
 
+import math
 from typing import Any
 
 import numpy as np
 from keras import layers
 
+from tfsparsecap.core import keras_internals
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import LAYERS as SIMPLE_LAYERS
-from tfsparsecap.slimming.layer_rules import Rule, unknown
+from tfsparsecap.slimming.layer_rules import Rule, is_elementwise, unknown
 from tfsparsecap.slimming.operation_graph import Ref
 from tfsparsecap.slimming.scope import Count, Scope, refs
 
@@ -132,9 +134,37 @@ def time_distributed(scope: Scope) -> None:
     scope.info.sizes["layer"] = resized
 
 
+def transformer_encoder(scope: Scope) -> None:
+    """KerasHub's layer: units of its feed-forward network are removed; heads and features stay."""
+    layer = scope.operation
+    parts = {one.name: one for one in keras_internals.sublayers(layer)}
+    inner, outer = (parts.get(f"feedforward_{name}_dense") for name in ("intermediate", "output"))
+    if inner is None or outer is None or len(scope.node.outputs) > 1:
+        return unknown(scope)
+    scope.freeze_all(f"{layer.name} keeps the number of its features")
+    shape = scope.shape(scope.only)
+    units = scope.create("units", layer.intermediate_dim)
+    scope.kernel(inner.kernel, None, units, creates=(1,))
+    scope.slot(inner.bias, units)
+    scope.slot(outer.kernel, units, None)
+    scope.info.sizes["intermediate_dim"] = lambda count: count(units)
+    of_hub = getattr(layer.activation, "__name__", "") == "gelu_approximate"
+    if not of_hub and not is_elementwise(layer.activation):
+        scope.freeze([units], f"{layer.name} has an activation of all units")
+    tokens, features = math.prod(shape[:-1]), shape[-1]
+    for kernel, axes in ((inner.kernel, (None, units)), (outer.kernel, (units, None))):
+        scope.count(tokens, kernel.shape, axes)
+    # The projections of the attention, and the products of queries and keys, and of scores and values.
+    scope.count(tokens, (4 * features, features), (None, None))
+    scope.count(2 * shape[-2], shape, (None,) * len(shape))
+    scope.emit([None] * len(shape))
+
+
 LAYERS: dict[type, Rule] = {
     **dict.fromkeys(GATES, recurrent),
     layers.Bidirectional: bidirectional,
     layers.MultiHeadAttention: multi_head_attention,
     layers.TimeDistributed: time_distributed,
 }
+#: Layers of KerasHub, by the name of their class.
+OF_HUB: dict[str, Rule] = {"TransformerEncoder": transformer_encoder}

@@ -117,7 +117,7 @@ def export_captioner(
         )
         dense = search_graph(inputs)
 
-        encode_file = request.encoder(words, graph.weight_sources(captioner))
+        encode_file = request.encoder(words, graph.weight_sources(captioner), names=False)
         parts = int8_encoder.NAME, int8_encoder.ACTIVATIONS
         kept = request.kept_layers(dense, encode_file, parts)
         has_encoder = "image" in inputs and getattr(captioner, "encoder", None) is not None

@@ -76,6 +76,7 @@ def encode_file(
     rounded: str = "all",
     keep_float: Collection[str] = (),
     costs: Costs | None = None,
+    names: bool = True,
 ) -> tuple[bytes, list[LayerReport]]:
     """Stores the weights of a dense .tflite file in the encodings of a format.
 
@@ -88,11 +89,13 @@ def encode_file(
             save most) or `nothing`.
         keep_float: names of layers that stay float in every format.
         costs: costs of the target's kernels; by default those of `encode.DEFAULT_TARGET`.
+        names: whether each tensor has a name of its own, or only weights, inputs and outputs have one.
 
     Returns:
         The bytes of the new file, and a report on each constant. The same input gives the same bytes.
     """
     model, costs = flatfile.read_model(dense), costs or of_target(DEFAULT_TARGET)
+    compact.complete_names(model)
     sparse.separate_shapes(model)
     sparse.separate_roles(model)
 
@@ -153,6 +156,8 @@ def encode_file(
     changes, orders, reports, wholes = [], {}, [], []
     for layer, choice in zip(layers, choices, strict=True):
         weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
+        source = source_of(weight)
+        sparse.rename(model, weight, source.name)
         size = values.nbytes
         if encoding != encodings.DENSE:
             if encoding in (encodings.CSR, encodings.BLOCK4, encodings.SPARSE32) and layer.float16:
@@ -163,7 +168,6 @@ def encode_file(
                 values = values[order]
             changes.append(sparse.change(weight, encoding, values))
             size = changes[-1].encoded.bytes
-        source = source_of(weight)
         columns, how, whole = split.get(weight.buffer, (weight.shape[-1], "", source))
         wholes.append(whole)
         report = LayerReport(
@@ -190,7 +194,7 @@ def encode_file(
         ordering.apply(model, products[buffer], order)
     compact.share_equal_buffers(model)
     compact.drop_unused(model)
-    compact.drop_names(model)
+    (compact.complete_names if names else compact.drop_names)(model)
     return flatfile.write_model(model), reports
 
 

@@ -156,6 +156,7 @@ def _store_int8(
 ) -> tuple[list[schema.OperatorT], LayerReport]:
     """Leaves out the zeros of an int8 convolution; returns the operation that expands it, and a report."""
     tensor = model.subgraphs[0].tensors[layer.operator.inputs[1]]
+    tensor.name = rounded.source.name.encode()
     values = np.frombuffer(model.buffers[tensor.buffer].data, np.int8).reshape(tensor.shape)
     dense_only = keep_zeros or layer.role == sparse.FULLY_CONNECTED
     encoded = int8_weights.smallest(values, tensor.quantization, dense_only)

@@ -205,6 +205,7 @@ def store_layer(
 
     The arguments are those of `store_weights`.
     """
+    model.subgraphs[0].tensors[layer.operator.inputs[1]].name = rounded.source.name.encode()
     if layer.weights.size >= SMALL_LAYER:
         quantization = encodings.quantization(rounded.scales, layer.channel_axis)
         encoded = smallest(layer.stored(rounded.values), quantization, keep_zeros)

@@ -160,6 +160,14 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
     return weights
 
 
+def rename(model: schema.ModelT, weight: Weight, name: str) -> None:
+    """Gives the tensors of a weight that `find_weights` found another name, in place."""
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if tensor.buffer == weight.buffer:
+                tensor.name = name.encode()
+
+
 def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
     """Stores constants in new encodings, in place, and adapts the operations that read them.
 

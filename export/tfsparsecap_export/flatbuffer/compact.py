@@ -1,10 +1,18 @@
-"""Removing the parts of a .tflite file that no runtime reads."""
+"""Removing the parts of a .tflite file that no runtime reads, and naming the others."""
 
 import hashlib
+import itertools
+import re
 
 import numpy as np
 
+from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import filled, schema
+
+#: Operator -> position of the bias among its inputs.
+_BIASES = {"FULLY_CONNECTED": 2, "CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "CONV_3D": 2, "TRANSPOSE_CONV": 3}
+#: Names of constants that say nothing.
+_NUMBERED = re.compile(rb"|(arith|tfl|std)\.\w+")
 
 
 def drop_unused(model: schema.ModelT) -> None:
@@ -69,7 +77,59 @@ def drop_names(model: schema.ModelT) -> None:
             if index in public:
                 continue
             is_matrix = data is not None and len(data) and np.size(filled(tensor.shape)) > 1
-            tensor.name = (tensor.name or b"").split(b";")[0] if is_matrix else b""
+            tensor.name = _name(graph, index) if is_matrix else b""
+
+
+def complete_names(model: schema.ModelT) -> None:
+    """Gives each tensor of a file a name of its own, in place: tools that read .tflite files rely on it.
+
+    The converter numbers constants without saying where they belong (`arith.constant3`): they get the name
+    of the layer that reads them first. Names of inputs and outputs of graphs stay.
+    """
+    ends = [graph.tensors[index] for graph in model.subgraphs for index in [*graph.inputs, *graph.outputs]]
+    kept = {id(tensor) for tensor in ends}
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            _name_after_layer(model, graph, operator, kept)
+    used: set[bytes] = set()
+    for tensor in {id(tensor): tensor for tensor in [*ends, *_tensors(model)]}.values():
+        name = (tensor.name or b"tensor").strip(b";")
+        numbered = (b"%s_%d" % (name, number) for number in itertools.count(1))
+        tensor.name = next(each for each in itertools.chain((name,), numbered) if each not in used)
+        used.add(tensor.name)
+
+
+def _name_after_layer(
+    model: schema.ModelT, graph: schema.SubGraphT, operator: schema.OperatorT, kept: set[int]
+) -> None:
+    """Names the constants and the results of an operation that have no names of layers, in place.
+
+    Args:
+        model, graph, operator: the operation.
+        kept: ids of tensors that keep their names.
+    """
+    code = flatfile.builtin_name(model, operator)
+    for position, index in enumerate(operator.inputs):
+        if flatfile.constant(model, graph, index) is None or id(graph.tensors[index]) in kept:
+            continue
+        name = graph.tensors[index].name or b""
+        if b"/" in name:
+            continue
+        layer, part = _name(graph, operator.outputs[0]), name
+        if _BIASES.get(code) == position:
+            layer, part = _name(graph, operator.inputs[1]).rpartition(b"/")[0], b"bias"
+        elif _NUMBERED.fullmatch(name):
+            part = b"input_%d" % position
+        graph.tensors[index].name = layer + b"/" + part
+    for index in operator.outputs if len(operator.inputs) else ():
+        tensor = graph.tensors[index]
+        if id(tensor) not in kept and _NUMBERED.fullmatch(tensor.name or b""):
+            tensor.name = _name(graph, operator.inputs[0]) + b"/" + code.lower().encode()
+
+
+def _name(graph: schema.SubGraphT, index: int) -> bytes:
+    """Name of a tensor; the first one where the converter has joined those of fused operations."""
+    return (graph.tensors[index].name or b"").split(b";")[0]
 
 
 def _drop_buffers(model: schema.ModelT) -> None:

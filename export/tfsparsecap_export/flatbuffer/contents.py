@@ -134,6 +134,7 @@ def read_contents(path: str | os.PathLike) -> Contents:
         "their scales": sum(layer.scale_bytes for layer in layers),
         "other constants": sum(constant.bytes for constant in constants if constant.role == OTHER),
         "metadata": sum(size for _, size in metadata),
+        "names": _name_bytes(model),
         "associated files": archive_bytes,
     }
     return Contents(
@@ -207,6 +208,13 @@ def _data(model: schema.ModelT, buffer: int) -> np.ndarray:
     """The bytes of a buffer; empty if it has no data."""
     data = model.buffers[buffer].data
     return np.empty(0, np.uint8) if data is None else data
+
+
+def _name_bytes(model: schema.ModelT) -> int:
+    """Bytes of the names of tensors; equal ones count once, as this package writes them."""
+    names = {tensor.name or b"" for graph in model.subgraphs for tensor in graph.tensors}
+    # A length of 4 bytes, and a zero byte at the end, aligned to 4 bytes.
+    return sum(4 + 4 * (len(name) // 4 + 1) for name in names)
 
 
 def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str, tuple[str, ...]]]]:

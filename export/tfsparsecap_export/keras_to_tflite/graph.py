@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.core.hidden_stderr import hidden_stderr
-from tfsparsecap.core.keras_internals import computed_signs, fixed_seeds, nested_layers
+from tfsparsecap.core.keras_internals import computed_signs, fixed_seeds, layer_scopes, nested_layers
 from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
@@ -146,7 +146,7 @@ def convert(
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         # Recurrent layers draw masks for their dropout in inference too, and do not use them.
-        with fixed_seeds(), computed_signs():
+        with fixed_seeds(), computed_signs(), layer_scopes():
             concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
         unsupported.check_operations(concrete.graph, model)
         try:

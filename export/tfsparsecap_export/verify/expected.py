@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core.keras_internals import layer_scopes
 from tfsparsecap_export.samples import Sample
 
 #: Bytes of outputs that are kept.
@@ -23,11 +24,15 @@ class ExpectedOutputs:
 
     def __init__(self, call: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         self._call = call
-        self._compiled = tf.function(lambda tensors: call(tensors), autograph=False)
+        self._compiled = tf.function(self._traced, autograph=False)
         self._kept: dict[int, tuple[Sample, dict[str, np.ndarray]]] = {}
         self._bytes = 0
         #: Results by file, samples, and options.
         self.verified: dict[tuple, tuple[Sequence[Sample], Any]] = {}
+
+    def _traced(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        with layer_scopes():  # with any names of layers
+            return self._call(tensors)
 
     def __call__(self, sample: Sample) -> dict[str, np.ndarray]:
         """The outputs for a sample by name."""

@@ -65,6 +65,36 @@ def test_names_of_inputs_outputs_and_matrices_stay():
     assert [tensor.name for tensor in model.subgraphs[0].tensors] == [b"", b"x", b"kernel", b"y", b""]
 
 
+def test_each_tensor_gets_a_name_of_its_own_after_its_layer():
+    model = wasteful_model()
+    compact.drop_unused(model)
+    (graph,) = model.subgraphs
+    graph.tensors[1].name, graph.tensors[3].name = b"net/dense/MatMul", b"arith.constant4"
+    rows = flatfile.add_constant(model, graph, np.ones((1, 32), np.float32), "arith.constant4")
+    total = flatfile.add_tensor(graph, 2, "sum")
+    graph.tensors[total].name = b"net/add/Add;net/dense/MatMul"
+    graph.operators.append(flatfile.new_operator(model, schema.BuiltinOperator.ADD, 1, [2, rows], [total]))
+    again, quantized = flatfile.add_tensor(graph, total, "b"), flatfile.add_tensor(graph, total, "c")
+    graph.tensors[again].name, graph.tensors[quantized].name = b"y", b"tfl.quantize"
+    for result in (again, quantized):
+        graph.operators.append(
+            flatfile.new_operator(model, schema.BuiltinOperator.QUANTIZE, 1, [total], [result])
+        )
+    graph.tensors.append(schema.TensorT())
+    before = flatfile.write_model(model)
+    compact.complete_names(model)
+    names = [tensor.name.decode() for tensor in graph.tensors]
+    assert names == [
+        *("x", "net/dense/MatMul", "y", "net/dense/bias", "net/add/Add/input_1"),
+        *("net/add/Add;net/dense/MatMul", "y_1", "net/add/Add/quantize", "tensor"),
+    ]
+    compact.complete_names(model)
+    assert [tensor.name.decode() for tensor in graph.tensors] == names
+    for tensor, old in zip(graph.tensors, flatfile.read_model(before).subgraphs[0].tensors, strict=True):
+        tensor.name = old.name
+    assert flatfile.write_model(model) == before
+
+
 def test_equal_vectors_and_names_are_written_once():
     repeated = 20
 

@@ -119,7 +119,7 @@ def test_only_floating_point_layers_compute_in_float32():
 
 
 @pytest.mark.parametrize(
-    ("names", "found"), [(("x", "X"), ("x", "X_1")), (("x", "self"), ("x", "input_self"))]
+    ("names", "found"), [(("x", "X"), ("x", "X_1")), (("my x", "self"), ("my_x", "input_self"))]
 )
 def test_inputs_with_names_that_tensorflow_does_not_take(names, found, interpreter):
     inputs = [keras.Input((4,), name=name) for name in names]
