@@ -297,6 +297,7 @@ def test_another_runtime_is_packaged_and_its_alignment_printed(checkout, apk, tm
     ("files", "message"),
     [
         ("absent.aar", "not an Android archive with a classes.jar"),
+        ("damaged.aar", "not an Android archive with a classes.jar"),
         ("api.aar", "RUNTIME has no class org.tensorflow.lite.Interpreter"),
         ("runtime.aar", "RUNTIME has no class org.tensorflow.lite.DataType"),
         ("classes.aar:api.aar", "RUNTIME has no native library"),
@@ -312,6 +313,8 @@ def test_wrong_runtime_is_one_sentence(files, message, checkout, apk, tmp_path):
         zipfile.ZipFile(tmp_path / "classes.aar", "w") as archive,
     ):
         archive.writestr("classes.jar", whole.read("classes.jar"))
+    with zipfile.ZipFile(tmp_path / "damaged.aar", "w") as archive:
+        archive.writestr("classes.jar", b"Dear all")
     given = ":".join(str(tmp_path / file) for file in files.split(":"))
     result = checkout.run("android_demo/build.sh", "apk", str(tmp_path / "never.apk"), APK_RUNTIME=given)
     assert result.returncode == 2
