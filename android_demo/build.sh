@@ -71,7 +71,7 @@ check_runtime() {
     IFS=: read -ra files <<<"$APK_RUNTIME"
     classes=$(mktemp)
     for file in "${files[@]}"; do
-        if ! unzip -p "$file" classes.jar >"$classes" 2>/dev/null; then
+        if ! { unzip -p "$file" classes.jar >"$classes" && unzip -Z1 "$classes"; } >/dev/null 2>&1; then
             rm "$classes"
             fail "RUNTIME is $file: not an Android archive with a classes.jar; give the .aar of a TensorFlow Lite runtime"
         fi

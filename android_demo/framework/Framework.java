@@ -8,8 +8,9 @@ import java.util.zip.ZipEntry;
 import java.util.zip.ZipFile;
 
 /**
- * Unpacks Android's framework classes so that every supported JDK can compile against them: those of Android 16 are
- * class files of Java 21, which the compiler of JDK 17 rejects, although it understands all that is in them.
+ * Unpacks Android's framework classes so that every supported JDK can compile against them: those of
+ * Android 16 are class files of Java 21, which the compiler of JDK 17 rejects, although it understands
+ * all that is in them.
  *
  * <p>Usage: {@code java Framework.java android-all.jar FOLDER}
  */

@@ -186,80 +186,6 @@ def test_code_contains_the_interpreter_and_all_classes_in_the_manifest(apk):
 # --- make apk and make aar
 
 
-def small_runtime(folder: Path) -> Path:
-    """TFLite's classes with libraries of one function each, aligned to 4, 16 and 64 KB."""
-    (folder / "jni").mkdir()
-    (folder / "one.c").write_text("int one(void) { return 1; }\n", encoding="utf-8")
-    with zipfile.ZipFile(folder / "my runtime.aar", "w") as archive:
-        with zipfile.ZipFile(io.BytesIO(tflite_2_16.android_package())) as package:
-            archive.writestr("classes.jar", package.read("classes.jar"))
-        for name, bytes_ in (("a4", 4096), ("b16", 16384), ("c64", 65536)):
-            library = folder / f"lib{name}.so"
-            pages = f"-Wl,-z,max-page-size={bytes_}"
-            output("gcc", "-shared", "-nostdlib", pages, "-o", library, folder / "one.c")
-            archive.write(library, f"jni/x86_64/{library.name}")
-    return folder / "my runtime.aar"
-
-
-def test_another_runtime_is_packaged_and_its_alignment_printed(checkout, apk, tmp_path):
-    before = entries(apk)
-    api = next((checkout.path / "android_demo/runtime/target/aar").glob("*-api.aar"))
-    printed = checkout.build(f"RUNTIME={small_runtime(tmp_path)}:{api}").stdout
-    lines = re.findall(r"^lib/(\S+): LOAD segments aligned to (\d+) KB(.*)", printed, re.M)
-    compatibility = "; phones with pages of 16 KB load it only in compatibility mode"
-    assert lines == [
-        ("x86_64/liba4.so", "4", compatibility),
-        ("x86_64/libb16.so", "16", ""),
-        ("x86_64/libc64.so", "64", ""),
-    ]
-    changed = {name: content for name, content in entries(checkout.apk).items() if name.startswith("lib/")}
-    assert changed == {
-        f"lib/x86_64/lib{name}.so": (tmp_path / f"lib{name}.so").read_bytes() for name in ("a4", "b16", "c64")
-    }
-    assert {name for name in before if not name.startswith("lib/")} <= entries(checkout.apk).keys()
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ("absent.aar", "not an Android archive with a classes.jar"),
-        ("api.aar", "RUNTIME has no class org.tensorflow.lite.Interpreter"),
-        ("runtime.aar", "RUNTIME has no class org.tensorflow.lite.DataType"),
-        ("classes.aar:api.aar", "RUNTIME has no native library"),
-    ],
-)
-def test_wrong_runtime_is_one_sentence(files, message, checkout, apk, tmp_path):
-    package = tflite_2_16.android_package()
-    (tmp_path / "runtime.aar").write_bytes(package)
-    folder = checkout.path / "android_demo/runtime/target/aar"
-    shutil.copy(next(folder.glob("*-api.aar")), tmp_path / "api.aar")
-    with (
-        zipfile.ZipFile(io.BytesIO(package)) as whole,
-        zipfile.ZipFile(tmp_path / "classes.aar", "w") as archive,
-    ):
-        archive.writestr("classes.jar", whole.read("classes.jar"))
-    given = ":".join(str(tmp_path / file) for file in files.split(":"))
-    result = checkout.run("android_demo/build.sh", "apk", str(tmp_path / "never.apk"), APK_RUNTIME=given)
-    assert result.returncode == 2
-    assert message in result.stderr and len(result.stderr.splitlines()) == 1
-    assert "Building" not in result.stdout
-
-
-def test_library_contains_the_captioner_and_its_documentation(checkout, apk):
-    checkout.build(target="aar")
-    folder = checkout.path / "android_demo/build"
-    with zipfile.ZipFile(folder / "captioner.aar") as archive:
-        assert {"AndroidManifest.xml", "R.txt", "classes.jar"} == set(archive.namelist())
-        with zipfile.ZipFile(io.BytesIO(archive.read("classes.jar"))) as classes:
-            names = {name for name in classes.namelist() if name.endswith(".class")}
-    package = "org/tfsparsecap/captioner/"
-    assert {f"{package}Captioner.class", f"{package}AsyncCaptioner.class"} <= names
-    assert all(name.startswith(package) for name in names)
-    with zipfile.ZipFile(folder / "captioner-javadoc.jar") as docs:
-        page = docs.read(f"{package}AsyncCaptioner.html").decode()
-    assert "CompletableFuture" in page
-
-
 def test_second_make_only_prints_the_path(checkout, apk):
     before = checkout.apk.stat()
     printed = checkout.build().stdout
@@ -332,3 +258,80 @@ def test_build_names_missing_tools(tmp_path):
         "Building the app needs apksigner readelf. On Debian or Ubuntu:",
         "  apt-get install --no-install-recommends apksigner binutils",
     ]
+
+
+def small_runtime(folder: Path) -> Path:
+    """TFLite's classes with libraries of one function each, aligned to 4, 16 and 64 KB."""
+    (folder / "jni").mkdir()
+    (folder / "one.c").write_text("int one(void) { return 1; }\n", encoding="utf-8")
+    with zipfile.ZipFile(folder / "my runtime.aar", "w") as archive:
+        with zipfile.ZipFile(io.BytesIO(tflite_2_16.android_package())) as package:
+            archive.writestr("classes.jar", package.read("classes.jar"))
+        for name, bytes_ in (("a4", 4096), ("b16", 16384), ("c64", 65536)):
+            library = folder / f"lib{name}.so"
+            pages = f"-Wl,-z,max-page-size={bytes_}"
+            output("gcc", "-shared", "-nostdlib", pages, "-o", library, folder / "one.c")
+            archive.write(library, f"jni/x86_64/{library.name}")
+    return folder / "my runtime.aar"
+
+
+def test_another_runtime_is_packaged_and_its_alignment_printed(checkout, apk, tmp_path):
+    before = entries(apk)
+    api = next((checkout.path / "android_demo/runtime/target/aar").glob("*-api.aar"))
+    printed = checkout.build(f"RUNTIME={small_runtime(tmp_path)}:{api}").stdout
+    lines = re.findall(r"lib/(\S+): LOAD segments aligned to (\d+) KB(.*)", printed)
+    compatibility = "; phones with pages of 16 KB load it only in compatibility mode"
+    assert lines == [
+        ("x86_64/liba4.so", "4", compatibility),
+        ("x86_64/libb16.so", "16", ""),
+        ("x86_64/libc64.so", "64", ""),
+    ]
+    changed = {name: content for name, content in entries(checkout.apk).items() if name.startswith("lib/")}
+    assert changed == {
+        f"lib/x86_64/lib{name}.so": (tmp_path / f"lib{name}.so").read_bytes() for name in ("a4", "b16", "c64")
+    }
+    assert {name for name in before if not name.startswith("lib/")} <= entries(checkout.apk).keys()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("absent.aar", "not an Android archive with a classes.jar"),
+        ("damaged.aar", "not an Android archive with a classes.jar"),
+        ("api.aar", "RUNTIME has no class org.tensorflow.lite.Interpreter"),
+        ("runtime.aar", "RUNTIME has no class org.tensorflow.lite.DataType"),
+        ("classes.aar:api.aar", "RUNTIME has no native library"),
+    ],
+)
+def test_wrong_runtime_is_one_sentence(files, message, checkout, apk, tmp_path):
+    package = tflite_2_16.android_package()
+    (tmp_path / "runtime.aar").write_bytes(package)
+    folder = checkout.path / "android_demo/runtime/target/aar"
+    shutil.copy(next(folder.glob("*-api.aar")), tmp_path / "api.aar")
+    with (
+        zipfile.ZipFile(io.BytesIO(package)) as whole,
+        zipfile.ZipFile(tmp_path / "classes.aar", "w") as archive,
+    ):
+        archive.writestr("classes.jar", whole.read("classes.jar"))
+    with zipfile.ZipFile(tmp_path / "damaged.aar", "w") as archive:
+        archive.writestr("classes.jar", b"Dear all")
+    given = ":".join(str(tmp_path / file) for file in files.split(":"))
+    result = checkout.run("android_demo/build.sh", "apk", str(tmp_path / "never.apk"), APK_RUNTIME=given)
+    assert result.returncode == 2
+    assert message in result.stderr and len(result.stderr.splitlines()) == 1
+    assert "Building" not in result.stdout
+
+
+def test_library_contains_the_captioner_and_its_documentation(checkout, apk):
+    checkout.build(target="aar")
+    folder = checkout.path / "android_demo/build"
+    with zipfile.ZipFile(folder / "captioner.aar") as archive:
+        assert {"AndroidManifest.xml", "R.txt", "classes.jar"} == set(archive.namelist())
+        with zipfile.ZipFile(io.BytesIO(archive.read("classes.jar"))) as classes:
+            names = {name for name in classes.namelist() if name.endswith(".class")}
+    package = "org/tfsparsecap/captioner/"
+    assert {f"{package}Captioner.class", f"{package}AsyncCaptioner.class"} <= names
+    assert all(name.startswith(package) for name in names)
+    with zipfile.ZipFile(folder / "captioner-javadoc.jar") as docs:
+        page = docs.read(f"{package}AsyncCaptioner.html").decode()
+    assert "CompletableFuture" in page

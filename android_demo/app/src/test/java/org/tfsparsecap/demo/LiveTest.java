@@ -99,7 +99,7 @@ public final class LiveTest extends ScreenTest {
     View caption = screen.findViewById(R.id.caption);
     assertEquals(View.ACCESSIBILITY_LIVE_REGION_POLITE, caption.getAccessibilityLiveRegion());
     View now = screen.findViewById(R.id.confidence);
-    assertEquals("unsure captions are not spoken", View.ACCESSIBILITY_LIVE_REGION_NONE, now.getAccessibilityLiveRegion());
+    assertEquals("not spoken", View.ACCESSIBILITY_LIVE_REGION_NONE, now.getAccessibilityLiveRegion());
   }
 
   @Test
