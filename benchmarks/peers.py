@@ -280,7 +280,7 @@ def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
             same = found == expected
             rows[name] = None if model else path, seconds, float(same.mean())
         except failures as error:
-            refused.append(f"{name}: {first_line(error)[-200:]}")
+            refused.append(f"{name}: {first_line(error)[:200]}")
     files = {name: path.read_bytes() for name, (path, *_) in rows.items() if path is not None}
     fastest = fastest_runs([*files.values()], subject.tested[0], options.runs)
     times = dict(zip(files, fastest, strict=True))
