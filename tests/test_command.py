@@ -187,3 +187,18 @@ def test_a_table_prints_names_and_values_without_markup(capsys):
     assert all(text in shown for text in ("runs[/red]/x", "[/b]", "[bold]0.406[/i]"))
     assert exit_code(lambda: command.print_table("caf\udce9", [("caf\udce9", "1")])) == 0
     assert capsys.readouterr().out.count("caf\\udce9") == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "is_printed"),
+    [("raise ImportError('no library')", True), ("def get_logger(): raise SystemExit", False)],
+)
+def test_messages_of_tensorflow_are_printed_if_its_import_fails(tmp_path, module, is_printed):
+    (tmp_path / "tensorflow.py").write_text(f"import os; os.write(2, b'of C++')\n{module}")
+    (tmp_path / "tensorflow_text.py").touch()
+    code = (
+        "import sys; sys.argv = ['tfsparsecap-export']; from tfsparsecap import command\n"
+        "sys.path.insert(0, sys.orig_argv[-1]); command.start_tensorflow()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
+    assert (b"of C++" in done.stderr) == is_printed

@@ -150,5 +150,6 @@ def test_what_cannot_be_published_is_refused(hub, exported, tiny_run, tmp_path, 
     (other / "config.yaml").write_text(settings)
     assert "is of another run, 'tiny': export" in refusal(main, [str(other), "a/b"])
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    assert "hf auth login" in refusal(main, [str(exported), "someone/new"])
+    denied = refusal(main, [str(exported), "someone/new"])
+    assert f"someone/new on {hub.url} is not yours to change: log in with hf auth login" in denied
     assert list(hub.repositories["someone/else"]) == ["model.safetensors"] and "a/b" not in hub.repositories

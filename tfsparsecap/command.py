@@ -163,12 +163,25 @@ def parser(documentation: str) -> argparse.ArgumentParser:
 
 
 def start_tensorflow() -> None:
-    """Imports TensorFlow without its messages, which come from C++ and ignore the log level."""
+    """Imports TensorFlow without its messages, which come from C++ and ignore the log level.
+
+    If the import fails, they are printed.
+    """
     if "tensorflow" in sys.modules:
         return
-    with hidden_stderr():
-        import tensorflow
-        import tensorflow_text  # noqa: F401 (prints the same messages again)
+    reasons = b""
+    try:
+        with hidden_stderr() as messages:
+            try:
+                import tensorflow
+                import tensorflow_text  # noqa: F401 (prints the same messages again)
+            except ImportError:
+                messages.seek(0)
+                reasons = messages.read()
+                raise
+    finally:
+        if reasons:
+            os.write(2, reasons)
     tensorflow.get_logger().setLevel("ERROR")
 
 
