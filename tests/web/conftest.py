@@ -16,8 +16,12 @@ import pytest
 
 from tfsparsecap.captioning.captioners import captioner_path
 
+from ..conftest import make_once
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PHOTOGRAPHS = sorted((REPOSITORY / "docs/images/photographs").glob("*.jpg"))
+#: For `open_page`: a file of the site in place of the page, for tests that import its modules themselves.
+MODULES_ONLY = ("LICENSE.txt", "")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -66,21 +70,30 @@ class _Handler(SimpleHTTPRequestHandler):
         pass
 
 
+def finished(locator: Any) -> Any:
+    """Playwright's assertions on an element, which wait for it."""
+    from playwright.sync_api import expect
+
+    return expect(locator)
+
+
 @pytest.fixture(scope="session")
-def built(tmp_path_factory) -> Path:
-    """A copy of the files that `make web` needs, with the page in `web_demo/build`."""
+def built(shared_folder) -> Path:
+    """A copy of the files that `make web` needs, with the page in `web_demo/build`. Do not write to it."""
     for tool, package in (("npm", "nodejs npm"), ("make", "make")):
         if shutil.which(tool) is None:
             skip_or_fail(f"building the page needs {tool}: apt-get install --no-install-recommends {package}")
-    copy = tmp_path_factory.mktemp("web")
-    ignored = shutil.ignore_patterns("build", "node_modules")
-    shutil.copytree(REPOSITORY / "web_demo", copy / "web_demo", ignore=ignored)
-    for name in ("Makefile", "LICENSE", captioner_path("good").relative_to(REPOSITORY)):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(REPOSITORY / name, copy / name)
-    done = subprocess.run(["make", "web"], cwd=copy, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return copy
+
+    def make(copy: Path) -> None:
+        ignored = shutil.ignore_patterns("build", "node_modules")
+        shutil.copytree(REPOSITORY / "web_demo", copy / "web_demo", ignore=ignored)
+        for name in ("Makefile", "LICENSE", captioner_path("good").relative_to(REPOSITORY)):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, copy / name)
+        done = subprocess.run(["make", "web"], cwd=copy, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return make_once(shared_folder / "page", make)
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +125,7 @@ def site(built, tmp_path_factory) -> Iterator[Site]:
 
 @pytest.fixture
 def open_page(browser, site) -> Iterator[Callable[..., Any]]:
-    """A function that opens the page in a browser without memory of earlier visits, and waits until it is ready.
+    """A function that opens the page in a browser without memory of earlier visits, and waits for a text.
 
     A script error, and a request to anything but the site, fails the test.
     """

@@ -21,7 +21,7 @@ FORMATS: dict[str, dict] = {
     "avif": {"quality": 80},
 }
 #: Longest sides in pixels. JPEGs of the larger ones are decoded at 1/2, 1/4 and 1/8.
-SIDES = (150, 333, 640, 1600, 2500, 5000)
+SIDES = (150, 333, 640, 1000, 2000, 4000)
 
 
 def varied(folder: Path) -> list[Path]:
@@ -35,7 +35,7 @@ def varied(folder: Path) -> list[Path]:
         for orientation, (suffix, options) in enumerate(FORMATS.items()):
             side = SIDES[(number + orientation) % len(SIDES)]
             if "jpg" not in suffix:
-                side = min(side, 1600)
+                side = min(side, 1000)
             with Image.open(original) as image:
                 mode = choices.choice(["RGB", "RGB", "L", "CMYK"]) if suffix == "jpg" else "RGB"
                 scale = side / max(image.size)
