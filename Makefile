@@ -83,8 +83,9 @@ lint: $(READY) ## Check style and formatting
 types: $(READY) ## Check the types of the public modules
 	$(BIN)/mypy
 
-docs: $(READY) ## Build the documentation site into build/site; warnings are errors
+docs: $(READY) ## Build the documentation site into build/site, with the page if make web built it; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	@if test -d $(WEB)/build; then cp -r $(WEB)/build build/site/demo; fi
 
 format: $(READY) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ import pytest
 from tfsparsecap.captioning.captioners import captioner_path
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 
-from .conftest import PHOTOGRAPHS, Site, finished
+from .conftest import PHOTOGRAPHS, REPOSITORY, Site, finished
 from .test_photo import FIXTURES
 
 ASTRONAUT, CAT, COFFEE, PHOTOGRAPHER = PHOTOGRAPHS
@@ -173,6 +173,26 @@ def test_a_new_version_of_the_page_replaces_the_kept_files(built, site, open_pag
     assert len(now) == 2 and "of another page" in now and before not in now
     kept = "caches.match('captioner.tflite').then((found) => found.blob()).then((blob) => blob.size)"
     assert page.evaluate(kept) == other.stat().st_size
+
+
+@pytest.mark.slow
+def test_the_example_of_the_guide_runs(site, open_page):
+    """With the files that the guide names."""
+    guide = (REPOSITORY / "docs" / "browser.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```html\n(.*?)^```", guide, re.M | re.S)
+    for name in ("index.html", "page.js", "page.css", "icon.svg", "service-worker.js"):
+        (site.folder / name).unlink()
+    head = '<!DOCTYPE html><link rel="icon" href="data:,">'
+    (site.folder / "example.html").write_text(head + example, encoding="utf-8")
+    page = open_page("example.html", ready="")
+    page.wait_for_load_state("networkidle")
+    page.set_input_files("input", ASTRONAUT)
+    summary = TFLiteCaptioner(captioner_path("small")).generate(ASTRONAUT).summary()
+    finished(page.get_by_role("status")).to_have_text(summary)
+    page.set_input_files("input", REPOSITORY / "README.md")
+    finished(page.get_by_role("status")).to_have_text(
+        re.compile("^this browser cannot decode the photo README.md")
+    )
 
 
 @pytest.mark.slow
