@@ -73,21 +73,21 @@ let latest = 0;
 async function describe(file) {
   const turn = ++latest;
   URL.revokeObjectURL(photo.src);
-  photo.src = URL.createObjectURL(file);
-  photo.alt = "Photo, without a caption yet";
-  element("figure").hidden = false;
-  element("time").textContent = "";
+  photo.removeAttribute("src");
+  element("figure").hidden = true;
   say("Describing the photo…");
   showOthers([]);
   const { found, error } = (await loaded) ?? (await ask({ photo: file }));
   if (turn !== latest) return; // another photo was chosen meanwhile
   if (error) {
-    element("figure").hidden = true;
     say(capitalised(`${error}.`), "", "error");
     return;
   }
   const sentence = sentenceOf(found);
+  // Not earlier: a large photo would be in memory twice.
+  photo.src = URL.createObjectURL(file);
   photo.alt = `Photo: ${sentence}`;
+  element("figure").hidden = false;
   say(sentence, confidenceOf(found));
   showOthers(found.namesObjects ? found.captions : found.captions.slice(1));
   const { photo: read, run } = found.milliseconds;
@@ -154,9 +154,9 @@ async function start() {
     return { error };
   }
   for (const id of ["choose", "camera"]) element(id).disabled = false;
-  const size = about.image_size;
-  const words = about.vocabulary_size.toLocaleString("en");
-  element("about").textContent = `It knows ${words} words, and sees each photo at ${size} × ${size} pixels.`;
+  const { words, size } = about;
+  element("about").textContent =
+    `It knows ${words.toLocaleString("en")} words, and sees each photo at ${size} × ${size} pixels.`;
   if (latest === 0) say("Ready for a photo.");
   return null;
 }

@@ -20,7 +20,10 @@ async function answer({ id, load, photo }) {
       captioner = await loadCaptioner(load);
       // Shows that it runs. The browser also compiles the runtime further meanwhile, so that photos are fast.
       await captioner.captionPixels(new Uint8Array(3 * captioner.description.image_size ** 2));
-      self.postMessage({ id, about: captioner.description });
+      self.postMessage({
+        id,
+        about: { words: captioner.vocabulary.length, size: captioner.description.image_size },
+      });
     } else {
       self.postMessage({ id, found: await captioner.caption(photo) });
     }

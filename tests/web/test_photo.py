@@ -11,7 +11,7 @@ from PIL import Image
 from tfsparsecap.captioning.data.images import read_image
 
 from ..captioning.data.test_colours import P3, rgb_profile
-from .conftest import MODULES_ONLY, PHOTOGRAPHS, REPOSITORY
+from .conftest import MODULES_ONLY, PHOTOGRAPHS, REPOSITORY, finished
 
 # Images of all modes, formats and orientations, with Pillow's pixels.
 FIXTURES = REPOSITORY / "android_demo/app/src/test/resources/captioner"
@@ -142,6 +142,14 @@ def test_fifty_megapixels_take_little_memory(site, open_page, browser, tmp_path,
         assert used < most
         assert np.array_equal(pixels, read_image(tmp_path / name, 224))
         page.context.close()
+    # The page also shows the photograph, which is not part of the captioner.
+    page = open_page()
+    page.set_input_files("#choose", tmp_path / "a.png")
+    finished(page.locator("#time")).to_contain_text("ms to caption it")
+    assert page.evaluate("document.getElementById('photo').decode().then(() => true)")
+    used = largest_renderer(browser)
+    record_property("message", f"MEASURED the whole page with a.png: {used:.0f} MB")
+    assert used < 850
 
 
 def largest_renderer(browser) -> float:
