@@ -24,6 +24,7 @@ SOURCES := tfsparsecap export benchmarks tests
 WORKERS := $(shell nproc | awk '{ print $$1 < 4 ? $$1 + 1 : 4 }')
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 APP := android_demo
+WEB := web_demo
 APK := $(APP)/build/tfsparsecap.apk
 APK_WANTED := $(APP)/build/wanted.txt
 APK_MADE_WITH := $(APP)/build/made_with.txt
@@ -43,7 +44,7 @@ REPOSITORY_URL ?= $(shell git remote get-url origin 2>/dev/null | \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast fuzz gpu-check lint types docs format release wheel apk aar test-android clean FORCE
+.PHONY: help setup demo test test-fast fuzz gpu-check lint types docs format release wheel apk aar test-android web web-demo clean FORCE
 
 help: ## Show this help
 	@echo "tfsparsecap: image captioners, pruned during training, exported as sparse .tflite files"
@@ -56,7 +57,7 @@ help: ## Show this help
 	@echo "Variables:"
 	@echo "  PYTHON=...        the Python to set up with, 3.11 to 3.13   (now: $(PYTHON))"
 	@echo "  PYTEST_ARGS=...   more for pytest: make test PYTEST_ARGS='-m \"not slow\" tests/slimming'"
-	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with (now: those of the project)"
+	@echo "  MODEL=... DENSE=...   your own bundles for make apk, DENSE to compare with; MODEL for make web (now: those of the project)"
 	@echo "  RUNTIME=...       another runtime for make apk: its .aar, or .aar:.aar of the runtime and of its API"
 	@echo "  KEYSTORE=... KEY_ALIAS=...   a release key for make apk; its password is asked for, or in KEYSTORE_PASSWORD"
 	@echo "  MAVEN_ARGS=...    more for mvn: -o to work offline, -Dmaven.repo.local=FOLDER"
@@ -94,8 +95,9 @@ lint: $(READY) ## Check style and formatting
 types: $(READY) ## Check the types of the public modules
 	$(BIN)/mypy
 
-docs: $(READY) ## Build the documentation site into build/site; warnings are errors
+docs: $(READY) ## Build the documentation site into build/site, with the page if make web built it; warnings are errors
 	REPOSITORY_URL="$(REPOSITORY_URL)" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
+	@if test -d $(WEB)/build; then cp -r $(WEB)/build build/site/demo; fi
 
 format: $(READY) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
@@ -152,8 +154,17 @@ $(AAR): $(AAR_SOURCES)
 test-android: ## Run the app's own tests on the JVM, and nothing else
 	mvn -B $(MAVEN_ARGS) -f $(APP)/pom.xml test
 
+# Debian's packages for it: apt-get install --no-install-recommends nodejs npm
+web: export WEB_MODEL = $(or $(MODEL),tfsparsecap/captioning/captioners/good.tflite)
+web: ## Build the page that captions in the browser, with MODEL=my.tflite around your own bundle (see docs/browser.md)
+	@$(WEB)/build.sh $(WEB)/build "$$WEB_MODEL"
+	@du -sh --apparent-size $(WEB)/build
+
+web-demo: web ## Serve that page at http://127.0.0.1:8000
+	$(PYTHON) -m http.server --bind 127.0.0.1 --directory $(WEB)/build 8000
+
 clean: ## Remove what was built and cached; .venv and runs stay
-	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target $(WEB)/build $(WEB)/node_modules
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment without its stamp is incomplete, and pip mistakes half-unpacked packages for installed ones, so

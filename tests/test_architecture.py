@@ -212,7 +212,10 @@ def test_tests_mirror_the_packages():
         if file.name in WITHOUT_MODULE:
             continue
         *folders, _ = file.relative_to(REPOSITORY / "tests").parts
-        if folders == ["android"]:  # about android_demo/, which also has tests of its own in Java
+        if folders in (
+            ["android"],
+            ["web"],
+        ):  # about android_demo/, with tests of its own in Java, and web_demo/
             continue
         if folders[:1] == ["export"]:
             folder = PACKAGES["tfsparsecap_export"].joinpath(*folders[1:])
@@ -231,10 +234,19 @@ def test_no_test_folder_is_a_package():
 
 
 def test_no_file_contains_a_path_of_one_machine():
-    kept = [".py", ".toml", ".txt", ".md", ".yaml", ".yml", ".java", ".xml", ".sh"]
-    for folder in ("tfsparsecap", "export", "benchmarks", "configs", "docs", "android_demo", ".ci"):
+    kept = [".py", ".toml", ".txt", ".md", ".yaml", ".yml", ".java", ".xml", ".sh", ".js", ".json", ".html"]
+    for folder in (
+        "tfsparsecap",
+        "export",
+        "benchmarks",
+        "configs",
+        "docs",
+        "android_demo",
+        "web_demo",
+        ".ci",
+    ):
         for file in (REPOSITORY / folder).rglob("*"):
-            built = {"target", "build"} & set(file.relative_to(REPOSITORY).parts)
+            built = {"target", "build", "node_modules"} & set(file.relative_to(REPOSITORY).parts)
             if file.is_file() and not built and (file.suffix in kept or file.name == "run"):
                 text = file.read_text(encoding="utf-8")
                 assert "/work/" not in text and "/root/" not in text and "/home/" not in text, file
