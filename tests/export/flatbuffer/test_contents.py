@@ -50,6 +50,19 @@ def test_layers_are_those_of_the_export_report(exported, pattern, format):
     assert warnings(contents) == []
 
 
+def test_names_take_the_bytes_that_a_file_without_them_saves(written):
+    def parts(names):
+        model = tiny_model()
+        for tensor, name in zip(model.subgraphs[0].tensors, names, strict=True):
+            tensor.name = name
+        path = written(flatfile.write_model(model))
+        return path.stat().st_size, read_contents(path).parts["names"]
+
+    long, short = parts([b"a" * 400, b"b" * 402, b"b" * 402]), parts([b"", b"", b""])
+    assert long[1] == (4 + 404) * 2 and short[1] == 4 + 4
+    assert long[0] - short[0] == pytest.approx(long[1] - short[1], abs=16)  # constants are aligned
+
+
 @pytest.mark.slow
 def test_signatures_are_those_of_the_runtime(exported):
     path, _ = exported("blocks", "auto")
