@@ -117,14 +117,14 @@ def test_the_settings_of_all_checks_are_valid():
 
 @pytest.mark.slow
 def test_checks_train_on_the_cpu(monkeypatch, capsys):
-    """With two of the trainings, because each process compiles its steps."""
+    """With one of the trainings, because each process compiles its steps."""
     monkeypatch.setattr(gpu_check, "SETTINGS", TINY)
-    monkeypatch.setattr(gpu_check, "CHECKS", (gpu_check.CHECKS[0], gpu_check.CHECKS[3]))
+    monkeypatch.setattr(gpu_check, "CHECKS", gpu_check.CHECKS[:1])
     assert ended("--cpu") == 0, capsys.readouterr()
     found = rows(capsys.readouterr().out)
-    assert list(found)[2:] == ["cpu", "train", "mixed_float16", "resume"]
+    assert list(found)[2:] == ["cpu", "train", "resume"]
     # The same training, and one that is resumed, have the same losses to the last digit.
     assert found["train"][1] == found["cpu"][1] == found["resume"][1]
-    assert found["train"][2] == "0.0e+00, 0.0e+00" and found["mixed_float16"][1] != found["cpu"][1]
+    assert found["train"][2] == "0.0e+00, 0.0e+00"
     first, second = map(float, found["train"][1].split(", "))
     assert second < first

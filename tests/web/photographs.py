@@ -1,7 +1,7 @@
 """Photographs of all sizes, EXIF orientations and formats."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from PIL import Image
@@ -64,7 +64,7 @@ _AWAY = {
 }
 
 
-def everyday(shared: Path, count: int) -> Iterator[Path]:
+def everyday(shared: Callable[[str], Path], count: int) -> Iterator[Path]:
     """The first photographs of Flickr8k and of MS-COCO in the shared data."""
     for folder in ("flickr8k_1k/Images", "coco_everyday/images"):
-        yield from sorted((shared / "data" / folder).glob("*.jpg"))[:count]
+        yield from sorted(shared(f"data/{folder}").glob("*.jpg"))[:count]
