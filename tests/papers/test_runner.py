@@ -213,7 +213,7 @@ def test_data_is_checked_before_training(tmp_path):
             {"settings": {"data.max_length": 9}, "teacher": "First"},
             "teacher: the run first-s1 has data",
         ),
-        (DENSE, {"settings": {"pruning.begin": 2.0}}, r"run after-0\.8-s1: .*begin"),
+        (DENSE, {"settings": {"pruning.begin": -1}}, r"run after-0\.8-s1: .*begin"),
         ({"settings": {"data.kind": "pictures"}}, {}, r"run first-0\.8-s1: .*data\.kind"),
     ],
 )
