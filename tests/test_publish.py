@@ -134,6 +134,7 @@ def test_what_is_no_captioner_of_a_hub_is_refused(hub, monkeypatch):
     assert "does not answer" in refusal(load, "hf://someone/else")
     monkeypatch.setenv("HF_ENDPOINT", "ftp://hub")
     assert "HF_ENDPOINT is 'ftp://hub': set it to an address" in refusal(load, "hf://someone/else")
+    monkeypatch.delenv("HF_ENDPOINT")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "needs huggingface_hub: pip install" in refusal(load, "hf://someone/else")
 

@@ -45,18 +45,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Publishes a run.
 
     Raises:
-        InputError: the run has no file, or the hub does not take it; nothing is then published.
+        InputError: the run has no file, or the hub does not take it; no file is then published.
     """
     given = arguments(argv)
     start_tensorflow()
     from tfsparsecap.core.hub_files import endpoint, hub_client, hub_errors, problem_of
 
     address = endpoint()
-    files = published_files(given.run, given.repository, given.licence)
-    if given.dry_run:
-        print(files[CARD].decode())
-        return
     with hub_client("publishing") as client:
+        files = published_files(given.run, given.repository, given.licence)
+        if given.dry_run:
+            print(files[CARD].decode())
+            return
         try:
             hub = client.HfApi(endpoint=address)
             hub.create_repo(given.repository, private=given.private or None, exist_ok=True)
