@@ -132,6 +132,9 @@ def test_what_is_no_captioner_of_a_hub_is_refused(hub, monkeypatch):
         port = free.getsockname()[1]
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
     assert "does not answer" in refusal(load, "hf://someone/else")
+    monkeypatch.setenv("HF_ENDPOINT", "ftp://hub")
+    assert "HF_ENDPOINT is 'ftp://hub': set it to an address" in refusal(load, "hf://someone/else")
+    monkeypatch.delenv("HF_ENDPOINT")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "needs huggingface_hub: pip install" in refusal(load, "hf://someone/else")
 
@@ -152,4 +155,6 @@ def test_what_cannot_be_published_is_refused(hub, exported, tiny_run, tmp_path, 
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     denied = refusal(main, [str(exported), "someone/new"])
     assert f"someone/new on {hub.url} is not yours to change: log in with hf auth login" in denied
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert "http://127.0.0.1:9 does not answer" in refusal(main, [str(exported), "someone/new"])
     assert list(hub.repositories["someone/else"]) == ["model.safetensors"] and "a/b" not in hub.repositories

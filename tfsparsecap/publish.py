@@ -45,24 +45,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Publishes a run.
 
     Raises:
-        InputError: the run has no file, or the hub does not take it; nothing is then published.
+        InputError: the run has no file, or the hub does not take it; no file is then published.
     """
     given = arguments(argv)
     start_tensorflow()
-    from tfsparsecap.core.hub_files import HUB_ERRORS, endpoint, hub_client, problem_of
+    from tfsparsecap.core.hub_files import endpoint, hub_client, hub_errors, problem_of
 
-    files = published_files(given.run, given.repository, given.licence)
-    if given.dry_run:
-        print(files[CARD].decode())
-        return
+    address = endpoint()
     with hub_client("publishing") as client:
+        files = published_files(given.run, given.repository, given.licence)
+        if given.dry_run:
+            print(files[CARD].decode())
+            return
         try:
-            hub = client.HfApi(endpoint=endpoint())
+            hub = client.HfApi(endpoint=address)
             hub.create_repo(given.repository, private=given.private or None, exist_ok=True)
             others = {one.rfilename for one in hub.model_info(given.repository).siblings or ()}
             if MODEL not in others and others - {".gitattributes", CARD}:
                 raise InputError(
-                    f"{given.repository} on {endpoint()} holds something else ({min(others)}): publish under"
+                    f"{given.repository} on {address} holds something else ({min(others)}): publish under"
                     " another name"
                 )
             hub.create_commit(
@@ -72,9 +73,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             )
         except InputError:
             raise
-        except HUB_ERRORS as error:
+        except hub_errors() as error:
             raise InputError(f"cannot publish {given.run}: {problem_of(error, given.repository)}") from error
-    print(f'published: {endpoint()}/{given.repository}; load it with sc.load("hf://{given.repository}")')
+    print(f'published: {address}/{given.repository}; load it with sc.load("hf://{given.repository}")')
 
 
 def published_files(folder: Path, repository: str, licence: str = "other") -> dict[str, bytes]:

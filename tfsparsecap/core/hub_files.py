@@ -1,6 +1,7 @@
 """Files of the Hugging Face Hub, or of the server in `HF_ENDPOINT`, and a sentence for each problem."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +10,28 @@ from typing import Any
 from tfsparsecap.core.installation import pip_install
 from tfsparsecap.errors import InputError
 
-#: What the hub's client and its HTTP library raise; LookupError for a server that is no hub.
-HUB_ERRORS = (OSError, ValueError, RuntimeError, LookupError)
 _LONGEST_REASON = 200
 
 
+def hub_errors() -> tuple[type[Exception], ...]:
+    """What the hub's client and its HTTP library raise; LookupError for a server that is no hub."""
+    try:
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError:
+        return ()
+    return *HfHubHTTPError.__bases__, OSError, ValueError, RuntimeError, LookupError
+
+
 def endpoint() -> str:
-    """The address of the hub, which mirrors and tests replace."""
-    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    """The address of the hub, which mirrors and tests replace.
+
+    Raises:
+        InputError: HF_ENDPOINT is no such address.
+    """
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    if not re.fullmatch(r"https?://(\[[\da-fA-F:]+\]|[\w.-]+)(:\d+)?(/[\w./~-]*)?", address, re.ASCII):
+        raise InputError(f"HF_ENDPOINT is {address!r:.100}: set it to an address such as https://hub.example")
+    return address.rstrip("/")
 
 
 @contextmanager
@@ -53,10 +68,11 @@ def download(repository: str, file: str, what: str, otherwise: str = "") -> Path
 
     Raises:
         InputError: huggingface_hub is not installed.
-        OSError, ValueError, RuntimeError, LookupError: the file is neither in the cache nor reachable.
+        hub_errors(): the file is neither in the cache nor reachable.
     """
+    address = endpoint()
     with hub_client(what, otherwise) as client:
-        return Path(client.hf_hub_download(repository, file, endpoint=endpoint()))
+        return Path(client.hf_hub_download(repository, file, endpoint=address))
 
 
 def reason_of(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfsparsecap.core.hub_files import HUB_ERRORS, download, problem_of
+from tfsparsecap.core.hub_files import download, hub_errors, problem_of
 from tfsparsecap.errors import InputError
 
 #: Start of their addresses, and the file that they have.
@@ -29,7 +29,7 @@ def downloaded(address: str) -> Path:
         return download(repository, FILE, address)
     except InputError:
         raise
-    except HUB_ERRORS as error:
+    except hub_errors() as error:
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):

@@ -37,7 +37,7 @@ def download(repository: str, file: str, title: str) -> Path:
         return hub_files.download(repository, file, what, "give the path of a file")
     except InputError:
         raise
-    except hub_files.HUB_ERRORS as error:
+    except hub_files.hub_errors() as error:
         raise InputError(
             f"the weights of {title} ({file} of {repository}) are not in the Hugging Face cache and could not"
             f" be downloaded ({hub_files.reason_of(error)}): connect to the network once, or give a file with"
