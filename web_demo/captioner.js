@@ -21,7 +21,7 @@ const BUILD = "litert_wasm_compat_internal.js";
 
 /**
  * @typedef {import("./captions.js").Captions & {milliseconds: {photo: number, run: number}}} Captions
- *   With the time to read the photo, and to run the captioner.
+ *   With the time to read the photo, and to run the captioner; of a file also with `preview`, an ImageBitmap.
  */
 
 /**
@@ -148,16 +148,19 @@ export class Captioner {
    * Captions a photograph of any size.
    *
    * @param {Blob} photo A file in a format that the browser knows.
+   * @param {object} [options]
+   * @param {number} [options.preview] Longest side, in pixels, of the upright photograph in `preview`; 0 for
+   *   none.
    * @returns {Promise<Captions>}
    * @throws {CaptionerError} The photograph cannot be decoded, or the bundle is damaged.
    */
-  async caption(photo) {
+  async caption(photo, { preview: previewSide = 0 } = {}) {
     const start = performance.now();
-    const pixels = await readPhoto(photo, this.description.image_size);
+    const { pixels, preview } = await readPhoto(photo, this.description.image_size, previewSide);
     const read = performance.now() - start;
     const found = await this.captionPixels(pixels);
     found.milliseconds.photo = read;
-    return found;
+    return { ...found, preview };
   }
 
   /**

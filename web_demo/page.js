@@ -72,8 +72,6 @@ let latest = 0;
 
 async function describe(file) {
   const turn = ++latest;
-  URL.revokeObjectURL(photo.src);
-  photo.removeAttribute("src");
   element("figure").hidden = true;
   say("Describing the photo…");
   showOthers([]);
@@ -84,9 +82,9 @@ async function describe(file) {
     return;
   }
   const sentence = sentenceOf(found);
-  // Not earlier: a large photo would be in memory twice.
-  photo.src = URL.createObjectURL(file);
-  photo.alt = `Photo: ${sentence}`;
+  [photo.width, photo.height] = [found.preview.width, found.preview.height];
+  photo.getContext("bitmaprenderer").transferFromImageBitmap(found.preview);
+  photo.setAttribute("aria-label", `Photo: ${sentence}`);
   element("figure").hidden = false;
   say(sentence, confidenceOf(found));
   showOthers(found.namesObjects ? found.captions : found.captions.slice(1));

@@ -23,10 +23,13 @@ const TURNED_WEBP =
  *
  * @param {Blob} photo A file in a format that the browser knows.
  * @param {number} size Side of the square in pixels.
- * @returns {Promise<Uint8Array>} RGB, size * size * 3 bytes.
+ * @param {number} [previewSide] Longest side of the preview in pixels; 0 for none.
+ * @returns {Promise<{pixels: Uint8Array, preview: ImageBitmap | null}>} RGB, size * size * 3 bytes; the
+ *   upright photograph in its aspect ratio, to show it, which takes less memory than to decode the file
+ * again.
  * @throws {CaptionerError} The file is empty, damaged, no image, or too large.
  */
-export async function readPhoto(photo, size) {
+export async function readPhoto(photo, size, previewSide = 0) {
   const name = photo.name ? `the photo ${photo.name}` : "the photo";
   if (photo.size === 0) throw new CaptionerError(`${name} is empty (0 bytes): choose it again`);
   let bytes;
@@ -46,7 +49,8 @@ export async function readPhoto(photo, size) {
   }
   try {
     checkPixels(bitmap, name);
-    return resize(pixelsOf(bitmap, orientation), size);
+    const pixels = resize(pixelsOf(bitmap, orientation), size);
+    return { pixels, preview: previewSide ? previewOf(bitmap, orientation, previewSide) : null };
   } finally {
     bitmap.close();
   }
@@ -81,32 +85,54 @@ async function turnsWebp() {
   return bitmap.height === 2;
 }
 
-/**
- * The pixels of a bitmap, turned by an EXIF orientation.
- *
- * @returns {import("./resize.js").Pixels}
- */
-function pixelsOf(bitmap, orientation) {
+/** Size of a bitmap that an EXIF orientation turns, and the matrix of a canvas that turns it. */
+function turnOf(bitmap, orientation) {
   // Whether an upright image has the stored rows as columns, and begins at the right and at the bottom.
   const turned = orientation > 4;
   const fromRight = [2, 3, 7, 8].includes(orientation);
   const fromBottom = [3, 4, 6, 7].includes(orientation);
-  const [width, height] = turned ? [bitmap.height, bitmap.width] : [bitmap.width, bitmap.height];
   const [x, y] = [fromRight ? -1 : 1, fromBottom ? -1 : 1];
   const [left, top] = [fromRight ? bitmap.width : 0, fromBottom ? bitmap.height : 0];
+  return turned
+    ? { width: bitmap.height, height: bitmap.width, matrix: [0, x, y, 0, top, left] }
+    : { width: bitmap.width, height: bitmap.height, matrix: [x, 0, 0, y, left, top] };
+}
+
+/**
+ * The pixels of a bitmap, upright.
+ *
+ * @returns {import("./resize.js").Pixels}
+ */
+function pixelsOf(bitmap, orientation) {
+  const { width, height, matrix } = turnOf(bitmap, orientation);
   let context;
-  const rows = (start, count) => {
+  const rows = (top, count) => {
     if (context?.canvas.height !== count) {
       context = new OffscreenCanvas(width, count).getContext("2d", { willReadFrequently: true });
       context.globalCompositeOperation = "copy";
       context.imageSmoothingEnabled = false;
     }
-    if (turned) context.setTransform(0, x, y, 0, top, left - start);
-    else context.setTransform(x, 0, 0, y, left, top - start);
+    context.setTransform(1, 0, 0, 1, 0, -top);
+    context.transform(...matrix);
     context.drawImage(bitmap, 0, 0);
     return context.getImageData(0, 0, width, count).data;
   };
   return { width, height, rows };
+}
+
+/** A copy of a bitmap, upright, with at most `side` pixels on its longest side. */
+function previewOf(bitmap, orientation, side) {
+  const { width, height, matrix } = turnOf(bitmap, orientation);
+  const scale = Math.min(1, side / Math.max(width, height));
+  const [scaledWidth, scaledHeight] = [width, height].map((length) =>
+    Math.max(1, Math.round(scale * length)),
+  );
+  const context = new OffscreenCanvas(scaledWidth, scaledHeight).getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.scale(scale, scale);
+  context.transform(...matrix);
+  context.drawImage(bitmap, 0, 0);
+  return context.canvas.transferToImageBitmap();
 }
 
 /**

@@ -5,6 +5,7 @@
  * with { id, about } and { id, found }, or { id, error }.
  */
 
+const PREVIEW = 1344; // sharp at the width of the page on most screens
 const module = import("./captioner.js");
 let captioner = null;
 let last = Promise.resolve();
@@ -25,7 +26,8 @@ async function answer({ id, load, photo }) {
         about: { words: captioner.vocabulary.length, size: captioner.description.image_size },
       });
     } else {
-      self.postMessage({ id, found: await captioner.caption(photo) });
+      const found = await captioner.caption(photo, { preview: PREVIEW });
+      self.postMessage({ id, found }, [found.preview]);
     }
   } catch (error) {
     const known = error?.name === "CaptionerError";
