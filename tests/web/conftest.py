@@ -103,16 +103,19 @@ def browser() -> Iterator[Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         skip_or_fail("Playwright is not installed: run make setup")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
+    if not any(map(shutil.which, BROWSERS)):
         skip_or_fail("Chromium is not installed")
     with sync_playwright() as playwright:
-        options = ["--disable-gpu"] if sys.platform == "linux" else []
-        chromium = playwright.chromium.launch(
-            executable_path=path, args=options, chromium_sandbox=os.geteuid() != 0
-        )
+        chromium = launch(playwright.chromium)
         yield chromium
         chromium.close()
+
+
+def launch(chromium: Any) -> Any:
+    """Starts the Chromium of this machine; `chromium` is Playwright's type of browsers."""
+    path = next(filter(None, map(shutil.which, BROWSERS)))
+    options = ["--disable-gpu"] if sys.platform == "linux" else []
+    return chromium.launch(executable_path=path, args=options, chromium_sandbox=os.geteuid() != 0)
 
 
 @pytest.fixture(scope="module")
