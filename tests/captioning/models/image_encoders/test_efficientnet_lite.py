@@ -72,7 +72,7 @@ def test_an_installed_package_is_found(monkeypatch, tmp_path):
 def test_without_a_package_the_weights_are_downloaded(monkeypatch):
     import huggingface_hub
 
-    def unreachable(repository, file):
+    def unreachable(repository, file, **options):
         raise huggingface_hub.errors.LocalEntryNotFoundError("no connection")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
