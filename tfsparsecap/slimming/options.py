@@ -39,7 +39,7 @@ class Options:
         if self.budget not in BUDGETS:
             raise unknown_name("budget", self.budget, BUDGETS)
         if self.criterion is None:
-            object.__setattr__(self, "criterion", "rtic" if self.samples is None else "taylor")
+            object.__setattr__(self, "criterion", "l2" if self.samples is None else "taylor")
         if self.criterion not in CRITERIA:
             raise unknown_name("importance criterion", self.criterion, CRITERIA)
         check_number("multiple", self.multiple, whole=True, at_least=1)

@@ -317,10 +317,10 @@ def slim(
             which does not change the outputs. Then only `multiple` and `skip` have an effect.
         budget: what `ratio` is a share of: "channels" (of all layers that may lose some), "parameters",
             "flops" (multiply-adds) or "latency".
-        criterion: importance of a channel. "rtic": gamma of its batch normalisations, compared in the whole
-            network (RTIC, equations 1 to 3); "l1" or "l2": the norm of its weights, relative to the layer;
-            "taylor": the change of the outputs on `samples`. By default "taylor" with samples, "rtic"
-            without.
+        criterion: importance of a channel. "rtic": its share in the variance of the next layer's outputs,
+            compared in the whole network (RTIC, equation 3); "l1" or "l2": the norm of its weights, relative
+            to the layer; "taylor": the change of the outputs on `samples`. By default "taylor" with samples,
+            "l2" without.
         multiple: layers keep a multiple of so many channels.
         skip: layers, or their names (also patterns: `"stem_*"`), whose channels stay.
         keep: smallest share of the channels of each group that stays.
