@@ -146,6 +146,12 @@ def test_what_cannot_be_published_is_refused(hub, exported, tiny_run, tmp_path, 
     assert "export it with tfsparsecap-export" in refusal(main, [str(tiny_run), "a/b"])
     assert "config.yaml" in refusal(main, [str(tmp_path), "a/b"])
     assert "holds something else (model.safetensors)" in refusal(main, [str(exported), "someone/else"])
+    hub.repositories["someone/file"] = {"model.tflite": b"of another program"}
+    assert "holds something else (model.tflite)" in refusal(main, [str(exported), "someone/file"])
+    assert "'q' is not a name such as USER/NAME" in refusal(main, [str(exported), "q"])
+    assert "q" not in hub.repositories
+    licence = ["--licence", "nonsense: x"]
+    assert "'nonsense: x' is no licence of the hub" in refusal(main, [str(exported), "a/b", *licence])
     assert "is not a name such as USER/NAME" in refusal(main, [str(exported), "x y/z"])
     main([str(exported), "someone/card"])  # a repository with nothing but a card is free
     other = shutil.copytree(exported, tmp_path / "other")

@@ -13,6 +13,7 @@ examples:
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: the run has no file, or the hub does not take it; no file is then published.
     """
     given = arguments(argv)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", given.repository, re.ASCII):
+        raise InputError(f"{given.repository!r:.100} is not a name such as USER/NAME: correct it")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", given.licence):
+        raise InputError(f"{given.licence!r:.100} is no licence of the hub: give one such as cc-by-4.0")
     start_tensorflow()
     from tfsparsecap.core.hub_files import endpoint, hub_client, hub_errors, problem_of
 
@@ -61,9 +66,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             hub = client.HfApi(endpoint=address)
             hub.create_repo(given.repository, private=given.private or None, exist_ok=True)
             others = {one.rfilename for one in hub.model_info(given.repository).siblings or ()}
-            if MODEL not in others and others - {".gitattributes", CARD}:
+            foreign = others - {".gitattributes", CARD}
+            if foreign and not {MODEL, CONFIG, VOCABULARY} <= foreign:
                 raise InputError(
-                    f"{given.repository} on {address} holds something else ({min(others)}): publish under"
+                    f"{given.repository} on {address} holds something else ({min(foreign)}): publish under"
                     " another name"
                 )
             hub.create_commit(
@@ -121,7 +127,7 @@ def _without_places(value: Any) -> Any:
         return {key: _without_places(one) for key, one in value.items()}
     if isinstance(value, list):
         return [_without_places(one) for one in value]
-    is_place = isinstance(value, str) and value.startswith(("/", "~"))
+    is_place = isinstance(value, str) and re.match(r"[/~]|\.{1,2}/|file:", value)
     return Path(value).name if is_place else value
 
 

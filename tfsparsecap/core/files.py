@@ -292,7 +292,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def check_suffix(path: Path, suffix: str) -> None:
     """Raises InputError if the name of a file to be written does not end in the suffix of its format."""
-    if path.suffix != suffix:
+    if path.suffix.lower() != suffix:
         raise InputError(f"cannot write {path} as a {suffix} file: give a name that ends in {suffix}")
 
 
