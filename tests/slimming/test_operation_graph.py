@@ -156,6 +156,12 @@ def with_mask():
 USES = "call method of subclassed uses the weight subclassed/"
 
 
+def quantized():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(2, name="two")])
+    model.quantize("int8")
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -172,6 +178,7 @@ USES = "call method of subclassed uses the weight subclassed/"
         ),
         (lambda: "model", r"takes a Keras 3 model, not a builtins.str"),
         (lambda: keras.Sequential([layers.Dense(2)]), "is not built, so it has no weights"),
+        (quantized, r"was quantized by Keras \(two\): use it as it was before model\.quantize"),
     ],
 )
 def test_models_that_cannot_be_traced_are_refused(make, message):

@@ -121,6 +121,14 @@ def check_built(model: Any, what: str, kind: type[keras.Layer] = keras.Model) ->
             f"{model.name} is not built, so it has no weights yet: first call it on a batch, or"
             " model.build(input_shape)"
         )
+    quantized = [
+        one.name for one in keras_internals.nested_layers(model) if getattr(one, "quantization_mode", None)
+    ]
+    if quantized:
+        raise InputError(
+            f"{model.name} was quantized by Keras ({', '.join(quantized[:3])}): use it as it was before"
+            " model.quantize"
+        )
 
 
 def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
