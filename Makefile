@@ -160,8 +160,8 @@ web: ## Build the page that captions in the browser, with MODEL=my.tflite around
 	@$(WEB)/build.sh $(WEB)/build "$$WEB_MODEL"
 	@du -sh --apparent-size $(WEB)/build
 
-web-demo: web ## Serve that page at http://127.0.0.1:8000
-	$(PYTHON) -m http.server --bind 127.0.0.1 --directory $(WEB)/build 8000
+web-demo: web ## Serve that page at http://127.0.0.1:8000 (PORT=8001: at another port)
+	$(PYTHON) -m http.server --bind 127.0.0.1 --directory $(WEB)/build $(or $(PORT),8000)
 
 clean: ## Remove what was built and cached; .venv and runs stay
 	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache $(APP)/build $(APP)/*/target $(WEB)/build $(WEB)/node_modules

@@ -12,6 +12,10 @@ if [[ ! -f $captioner ]]; then
     echo "there is no file $captioner: give a .tflite file that tfsparsecap-export wrote" >&2
     exit 2
 fi
+if [[ $(head -c 8 -- "$captioner" | tail -c 4) != TFL3 ]]; then
+    echo "$captioner is not a .tflite file: give one that tfsparsecap-export wrote" >&2
+    exit 2
+fi
 if ! command -v npm >/dev/null; then
     echo "building the page needs npm: apt-get install --no-install-recommends nodejs npm" >&2
     exit 2

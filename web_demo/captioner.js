@@ -57,6 +57,7 @@ export async function loadCaptioner(source, { runtime = new URL("litert/", impor
 }
 
 async function contentOf(source) {
+  if (source == null) throw new CaptionerError("there is no captioner: give its address, a File or its bytes");
   const name = source.name ? `the captioner ${source.name}` : "the captioner";
   if (source instanceof ArrayBuffer) return { bytes: new Uint8Array(source), name };
   if (source instanceof Uint8Array) return { bytes: source, name };

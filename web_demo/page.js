@@ -10,6 +10,7 @@ const others = element("others");
 
 const waiting = new Map();
 let worker;
+let stopped = null;
 let number = 0;
 
 function startWorker() {
@@ -23,10 +24,12 @@ function startWorker() {
       "the captioner stopped, because memory is short or the browser lacks a feature: reload the page";
     for (const resolve of waiting.values()) resolve({ error });
     waiting.clear();
+    stopped = { error };
   });
 }
 
 function ask(message) {
+  if (stopped) return Promise.resolve(stopped);
   const id = ++number;
   return new Promise((resolve) => {
     waiting.set(id, resolve);
@@ -70,6 +73,14 @@ function showOthers(captions) {
 
 let latest = 0;
 
+/** Says why there is no photo, in the place of the last one. */
+function refuse(sentence) {
+  ++latest;
+  element("figure").hidden = true;
+  showOthers([]);
+  say(sentence, "", "error");
+}
+
 async function describe(file) {
   const turn = ++latest;
   element("figure").hidden = true;
@@ -106,7 +117,7 @@ for (const id of ["choose", "camera"]) {
 document.addEventListener("paste", ({ clipboardData }) => {
   const files = [...clipboardData.files];
   if (files.length) describeFirst(files);
-  else say("The clipboard has no photo: copy a photo, not its address, and paste again.", "", "error");
+  else refuse("The clipboard has no photo: copy a photo, not its address, and paste again.");
 });
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
@@ -119,7 +130,7 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   const files = [...event.dataTransfer.files];
   if (files.length) describeFirst(files);
-  else say("What was dropped is no file: save the photo, and drop the file.", "", "error");
+  else refuse("What was dropped is no file: save the photo, and drop the file.");
 });
 
 /** Keeps the files for later visits; false if this browser keeps nothing, as in some private windows. */

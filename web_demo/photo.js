@@ -30,6 +30,7 @@ const TURNED_WEBP =
  * @throws {CaptionerError} The file is empty, damaged, no image, or too large.
  */
 export async function readPhoto(photo, size, previewSide = 0) {
+  if (!(photo instanceof Blob)) throw new CaptionerError("this is no photo: give a File or a Blob");
   const name = photo.name ? `the photo ${photo.name}` : "the photo";
   if (photo.size === 0) throw new CaptionerError(`${name} is empty (0 bytes): choose it again`);
   let bytes;

@@ -4,15 +4,19 @@
 const VERSION = "";
 const FILES = [];
 
-const CACHE = `tfsparsecap-${VERSION}`;
+// Caches belong to the origin, which may have several copies of the page.
+const PREFIX = `tfsparsecap-${self.registration.scope}-`;
+const CACHE = PREFIX + VERSION;
 
 self.addEventListener("install", (event) => {
-  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(FILES)));
+  // The browser's own cache may still have files of the last version: it asks the server whether they are current.
+  const requests = FILES.map((file) => new Request(file, { cache: "no-cache" }));
+  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(requests)));
 });
 
 // A new version waits until no page uses the old one, and then removes its files.
 self.addEventListener("activate", (event) => {
-  const isOld = (name) => name.startsWith("tfsparsecap-") && name !== CACHE;
+  const isOld = (name) => name.startsWith(PREFIX) && name !== CACHE;
   const removed = caches
     .keys()
     .then((names) => Promise.all(names.filter(isOld).map((name) => caches.delete(name))));

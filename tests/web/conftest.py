@@ -57,6 +57,10 @@ class _Handler(SimpleHTTPRequestHandler):
         self._site = site
         super().__init__(*arguments, directory=str(site.folder))
 
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=600")  # as many servers of static files
+        super().end_headers()
+
     def translate_path(self, path: str) -> str:
         if path.startswith("/files/"):
             return str(self._site.files / path.removeprefix("/files/"))
