@@ -59,8 +59,8 @@ def prune_to_latency(
         >>> layers = [keras.Input((256,)), keras.layers.Dense(1024, "relu"), keras.layers.Dense(8)]
         >>> method = sc.Supermask(0.9, total_steps=100, block_shape=(16, 1))
         >>> small = prune_to_latency(keras.Sequential(layers), 0.006, method)
-        >>> small.pruning.sparsity
-        0.9
+        >>> small.layers[0].units < 1024
+        True
     """
     milliseconds = check_number("milliseconds", milliseconds, above=0)
     if isinstance(model, Captioner):

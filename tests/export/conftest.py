@@ -327,10 +327,16 @@ def uneven(outputs, inputs, block, seed=0):
     return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def free_blocks():
-    """1x16 blocks cost nothing, so that the small layers of tests are stored in them."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    """1x16 blocks cost nothing in these tests, so that their small layers are stored in them.
+
+    Hooks are called for the tests of this folder; a fixture of the session would stay for all others, too.
+    """
     found = dataclasses.replace(costs.of_target("arm64"), block16=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(costs.TARGETS, "arm64", found)
-        yield
+        return (yield)
+
+
+pytest_runtest_call = pytest_runtest_setup
