@@ -125,7 +125,7 @@ def test_what_is_no_captioner_of_a_hub_is_refused(hub, monkeypatch):
         ("hf://someone/broken", "is not a .tflite file"),
         ("hf://name", "write hf://USER/NAME"),
         ("hf://a//b", "write hf://USER/NAME"),
-        ("hf://some one/na me", "is not a name such as USER/NAME"),
+        ("hf://some one/na me", "is no address of a captioner"),
     ]:
         assert message in refusal(load, address), address
     with socket.create_server(("127.0.0.1", 0)) as free:

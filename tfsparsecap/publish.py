@@ -20,6 +20,7 @@ from typing import Any
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import read_json
+from tfsparsecap.core.hub_files import is_name
 from tfsparsecap.errors import InputError
 
 #: The files that a repository of this package has.
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: the run has no file, or the hub does not take it; no file is then published.
     """
     given = arguments(argv)
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", given.repository, re.ASCII):
+    if not is_name(given.repository):
         raise InputError(f"{given.repository!r:.100} is not a name such as USER/NAME: correct it")
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", given.licence):
         raise InputError(f"{given.licence!r:.100} is no licence of the hub: give one such as cc-by-4.0")

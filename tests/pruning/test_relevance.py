@@ -70,7 +70,7 @@ def test_a_step_matches_equation_7(scale, decoupled):
         np.testing.assert_allclose(own, shrunk - 0.01 * gradient, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
+of_optimizers = pytest.mark.parametrize(
     "optimizer",
     [
         lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
@@ -78,6 +78,9 @@ def test_a_step_matches_equation_7(scale, decoupled):
     ],
     ids=["adam", "clipped and scaled"],
 )
+
+
+@of_optimizers
 def test_the_term_of_the_loss_passes_through_the_optimizer(optimizer):
     stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=0.3)
     before = [np.array(variable) for variable in stock.trainable_variables]
@@ -94,14 +97,7 @@ def test_the_term_of_the_loss_passes_through_the_optimizer(optimizer):
         np.testing.assert_allclose(own, np.array(twin), rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1),
-        lambda: keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=0.1, loss_scale_factor=64.0),
-    ],
-    ids=["adam", "clipped and scaled"],
-)
+@of_optimizers
 def test_decoupled_shrinking_uses_the_raw_gradient(optimizer):
     stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3, decoupled=True)
     stock.compile(optimizer(), "mse")

@@ -34,6 +34,16 @@ def endpoint() -> str:
     return address.rstrip("/")
 
 
+def is_name(repository: str) -> bool:
+    """Whether it is a name of a repository, `USER/NAME`.
+
+    Examples:
+        >>> is_name("USER/scenes"), is_name("scenes")
+        (True, False)
+    """
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is not None
+
+
 @contextmanager
 def hub_client(what: str, otherwise: str = "") -> Iterator[Any]:
     """Yields the module `huggingface_hub`, without its messages: two lines for each of five attempts.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfsparsecap.core.hub_files import download, hub_errors, problem_of
+from tfsparsecap.core.hub_files import download, hub_errors, is_name, problem_of
 from tfsparsecap.errors import InputError
 
 #: Start of their addresses, and the file that they have.
@@ -23,7 +23,7 @@ def downloaded(address: str) -> Path:
         PosixPath('…/models--USER--NAME/snapshots/…/model.tflite')
     """
     repository = address.removeprefix(SCHEME)
-    if repository.count("/") != 1 or not all(repository.split("/")):
+    if not is_name(repository):
         raise InputError(f"{address:.100} is no address of a captioner: write hf://USER/NAME")
     try:
         return download(repository, FILE, address)
