@@ -323,3 +323,9 @@ def test_training_without_a_pruning_method_says_what_drives_the_gates():
     (message,) = trained(prune=False)
     assert "call sc.prune(model, ...), which drives the gates" in message
     assert trained(prune=True) == []
+
+
+def test_a_model_with_gates_is_not_quantized():
+    model = sc.prune(keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]), sc.Magnitude(0.5))
+    with pytest.raises(InputError, match=r"call sc\.strip_pruning on it before model\.quantize"):
+        model.quantize("int8")

@@ -311,6 +311,10 @@ class Gate(keras.layers.Layer):
         self.logits.assign(store["0"])
         self.seed_generator.state.assign(store["seed_state"])
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses `model.quantize`, which skips gated layers, so that their model would stay as it is."""
+        raise InputError("the model still has gates: call sc.strip_pruning on it before model.quantize")
+
     def compute_output_shape(self, weight_shape: tuple[int, ...]) -> tuple[int, ...]:
         return weight_shape
 
