@@ -34,6 +34,8 @@ from tfsparsecap.errors import InputError
 
 #: Pieces of each language's vocabulary, tokens of a sentence, sentences of a batch.
 PIECES, LENGTH, BATCH = 5000, 40, 64
+#: Pairs up to each length, in tokens with start and end, are batched together.
+BUCKETS = (14, 17, 20, 25)
 SIZE, HIDDEN, HEADS, LAYERS, DROPOUT = 128, 512, 4, 2, 0.2
 DENSE_EPOCHS, EPOCHS, VALIDATIONS = 12, 6, 4
 #: Words of a batch, whose mean is the loss.
@@ -112,7 +114,21 @@ def fit(model: Any, sentences: Sentences, epochs: int, rate: float) -> None:
         inputs, words = {"source": source, "target": target[:, :-1]}, target[:, 1:]
         return inputs, words, tf.cast(words > 0, tf.float32)
 
-    data = tf.data.Dataset.from_tensor_slices(sentences.train).shuffle(len(sentences.train[0])).repeat()
+    def length(source: Any, target: Any) -> Any:
+        return tf.reduce_max(tf.math.count_nonzero(tf.stack([source, target]), axis=1, dtype=tf.int32))
+
+    def trimmed(source: Any, target: Any) -> tuple[Any, Any]:
+        used = tf.reduce_max(tf.math.count_nonzero(tf.concat([source, target], 0), axis=1, dtype=tf.int32))
+        return source[:, :used], target[:, :used]
+
+    # Pairs of similar length share a batch, so that few steps compute padding.
+    data = (
+        tf.data.Dataset.from_tensor_slices(sentences.train)
+        .shuffle(len(sentences.train[0]))
+        .repeat()
+        .bucket_by_sequence_length(length, BUCKETS, [BATCH] * (len(BUCKETS) + 1), drop_remainder=True)
+        .map(trimmed)
+    )
     validation = tf.data.Dataset.from_tensor_slices(sentences.val).batch(128).map(masked)
     interval = len(sentences.train[0]) // BATCH // VALIDATIONS
     steps = interval * VALIDATIONS * epochs
@@ -123,7 +139,7 @@ def fit(model: Any, sentences: Sentences, epochs: int, rate: float) -> None:
         steps_per_execution=interval,
     )
     model.fit(
-        data.batch(BATCH, drop_remainder=True).map(masked).prefetch(2),
+        data.map(masked).prefetch(2),
         epochs=epochs * VALIDATIONS,
         steps_per_epoch=interval,
         validation_data=validation,
