@@ -3,7 +3,7 @@
 `export_model` (in `exporter`) converts a model (`keras_to_tflite`), stores each weight in the encoding that
 suits its zeros and the processor (`encode`), compares the file with the model (`verify`), and writes it.
 `export_network` and, for captioners, `caption_files` say in which order. `flatbuffer` reads and changes
-files, `measure` and `timing` time them, `latency_budget` makes a model that is fast enough.
+files, `latency` and `timing` time them, `latency_budget` makes a model that is fast enough.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _MODULES = {
     "LayerReport": "encode.encoded_file",
     "check_exportable": "check",
     "export_model": "exporter",
-    "model_latency": "measure.model_latency",
+    "model_latency": "latency",
     "prune_to_latency": "latency_budget",
 }
 __all__ = list(_MODULES)

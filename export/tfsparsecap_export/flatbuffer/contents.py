@@ -33,7 +33,7 @@ _ROLES = {
 }
 _PRIORITY = [*dict.fromkeys(_ROLES.values()), OTHER]
 #: Operators that only convert a stored constant to the form that others read.
-EXPANDING = ("DENSIFY", "DEQUANTIZE")
+_EXPANDING = ("DENSIFY", "DEQUANTIZE")
 _LOCAL_FILE = b"PK\x03\x04"
 
 
@@ -222,7 +222,7 @@ def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str,
     reads: list[set[tuple[str, tuple[str, ...]]]] = [set() for _ in graph.tensors]
     for operator in reversed(graph.operators):  # operators are stored in the order of execution
         name = flatfile.builtin_name(model, operator)
-        if name in EXPANDING and operator.inputs.size and operator.outputs.size:
+        if name in _EXPANDING and operator.inputs.size and operator.outputs.size:
             expanded = reads[operator.outputs[0]] or {(OTHER, ())}
             reads[operator.inputs[0]] |= {(role, (name, *behind)[:2]) for role, behind in expanded}
             continue
