@@ -44,7 +44,8 @@ def test_words_and_captions_are_those_of_the_files(files, images):
     results = timing.measure(files, samples, runs=len(samples))
     captioners = [TFLiteCaptioner(path) for path in files]
     for captioner, result in zip(captioners, results, strict=True):
-        steps = [timing._steps(captioner.token_ids(p)[0], captioner.end_id) for p in images]
+        end = captioner.metadata["special_ids"]["end"]
+        steps = [timing._steps(captioner.token_ids(p)[0], end) for p in images]
         assert result.words == pytest.approx(np.mean(steps))
         assert result.fastest_ms / 6 <= result.ms_a_word <= result.slowest_ms
         assert result.difference is None
