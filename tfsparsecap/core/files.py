@@ -183,13 +183,8 @@ def _temporary_file(path: Path) -> tuple[Path, int]:
         descriptor, name = tempfile.mkstemp(
             dir=path.parent, prefix=f"{_TEMPORARY}{path.stem[:_LONGEST_STEM]}-", suffix=path.suffix
         )
-        try:
-            if _lock(descriptor) and is_at(descriptor, name):
-                return Path(name), descriptor
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                return Path(name), descriptor
-            raise
+        if _is_ours(descriptor, name):
+            return Path(name), descriptor
         os.close(descriptor)  # another process took it for a leftover before it was locked
 
 
@@ -210,13 +205,8 @@ def temporary_folder(path: str | os.PathLike) -> Iterator[Path]:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # another process took it for a leftover before it was opened
-        try:
-            if _lock(descriptor) and is_at(descriptor, folder):
-                break
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                break
-            raise
+        if _is_ours(descriptor, folder):
+            break
         os.close(descriptor)  # another process took it for a leftover before it was locked
     try:
         yield folder
@@ -251,6 +241,16 @@ def _lock(descriptor: int) -> bool:
     except (BlockingIOError, PermissionError):  # some file systems report EACCES
         return False
     return True
+
+
+def _is_ours(descriptor: int, path: str | os.PathLike) -> bool:
+    """Locks a new file; False if another process has taken it for a leftover. Without locks, none does."""
+    try:
+        return _lock(descriptor) and is_at(descriptor, path)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return True
+        raise
 
 
 def is_at(descriptor: int, path: str | os.PathLike) -> bool:

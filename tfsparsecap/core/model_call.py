@@ -12,12 +12,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 
 #: Examples that are taken from arrays given as `inputs`.
 _EXAMPLES = 8
 #: What a call on unsuitable inputs raises.
 CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError)
+
+
+def check_model(model: Any, what: str, kind: type[keras.Layer] = keras.Model) -> None:
+    """Raises InputError if `model`, the argument of the function `what`, is no built model of Keras 3."""
+    if not isinstance(model, kind):
+        raise InputError(
+            f"{what} takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
+            " model with keras instead of tf_keras or torch"
+        )
+    if not model.built:
+        raise InputError(
+            f"{model.name} is not built, so it has no weights yet: first call it on a batch, or"
+            " model.build(input_shape)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +84,13 @@ class ModelCall:
             if "symbolic" in str(error).lower():
                 raise InputError(
                     f"{self.model.name} runs Python code that depends on the values of tensors, which a file"
-                    f" cannot ({call_reason(error)}): use keras.ops, such as where and cond"
+                    f" cannot ({first_line(error)}): use keras.ops, such as where and cond"
                 ) from error
             given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
             sizes = {tensor.shape[0] for tensor in getattr(self.model, "inputs", None) or ()}
             batch = (sizes.pop() or "") if len(sizes) == 1 else ""  # what a functional model was built for
             raise InputError(
-                f"{self.model.name} cannot be called with the inputs {given} ({call_reason(error)}):"
+                f"{self.model.name} cannot be called with the inputs {given} ({first_line(error)}):"
                 f" {_advice(self.option)}; if it needs a batch of fixed size, give batch={batch} (or --batch)"
             ) from error
         leaves = [value for value in keras.tree.flatten(outputs) if value is not None]
@@ -386,10 +400,3 @@ def _examples(
         {name: array[size * number : size * (number + 1)] for name, array in arrays.items()}
         for number in range(min(count, _EXAMPLES))
     )
-
-
-def call_reason(error: Exception) -> str:
-    """The first line of an error that says something, without Keras's colours and TensorFlow's location."""
-    lines = re.sub(r"\x1b\[\d+m|\{\{function_node .*?\}\} ?", "", str(error)).splitlines()
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("Exception encountered")]
-    return (said or [type(error).__name__])[0].rstrip(".")[:200]

@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.core.model_call import CALL_ERRORS, call_reason, model_call
-from tfsparsecap.errors import InputError
+from tfsparsecap.core.model_call import CALL_ERRORS, model_call
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 
 #: Functions of `keras.ops` that multiply matrices; in functional models they are not layers.
@@ -127,7 +127,7 @@ def record(
         raise
     except CALL_ERRORS as error:
         raise InputError(
-            f"{name} cannot be called on inputs of shape {given} ({call_reason(error)}): give suitable"
+            f"{name} cannot be called on inputs of shape {given} ({first_line(error)}): give suitable"
             " input_shapes="
         ) from error
 

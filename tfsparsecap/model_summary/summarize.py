@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.core.model_call import check_model
+from tfsparsecap.errors import check_number
 from tfsparsecap.model_summary import storage
 from tfsparsecap.model_summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
 from tfsparsecap.model_summary.formulas import PRODUCT
@@ -65,7 +66,7 @@ def summary(
         >>> costs.totals["all weights"].weights, costs.totals["all weights"].flops
         (7850, 15680)
     """
-    _check(model)
+    check_model(model, "summary", keras.Layer)
     beam = check_number("beam", beam, whole=True, at_least=1)
     words = check_number("words", words, whole=True, at_least=1)
     layers = list(nested_layers(model))
@@ -147,15 +148,3 @@ def _weight_row(weight: Weight, uses: int, compress: bool) -> WeightRow:
     nonzeros = int(np.count_nonzero(values))
     figures = Figures(weight.size, nonzeros, 2 * uses * weight.size, 2 * uses * nonzeros, sizes)
     return WeightRow(weight.variable.name, tuple(weight.variable.shape), weight.prunable, figures)
-
-
-def _check(model: keras.Model) -> None:
-    if not isinstance(model, keras.Layer):
-        raise InputError(
-            f"summary takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}"
-        )
-    if not model.built:
-        raise InputError(
-            f"{model.name} is not built, so it has no weights: first call it on a batch, or"
-            " model.build(input_shape)"
-        )

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
+from tfsparsecap.core.model_call import check_model
 from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, check_stock_form, gate_in_place, ungate_in_place
@@ -84,16 +85,7 @@ def prune(
         ['GatedDense', 'GatedDense']
     """
     method = registry.get(method, **options)
-    if not isinstance(model, keras.Model):
-        raise InputError(
-            f"prune takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
-            " model with keras instead of tf_keras or torch"
-        )
-    if not model.built:
-        raise InputError(
-            f"{model.name} is not built, so it has no weights to prune: first call it on a batch, or"
-            " model.build(input_shape)"
-        )
+    check_model(model, "prune")
     for part in keras_internals.nested_layers(model):
         if isinstance(part, PrunedModel):
             raise InputError(

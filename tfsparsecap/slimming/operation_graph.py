@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.core.model_call import known_arguments
+from tfsparsecap.core.model_call import check_model, known_arguments
 from tfsparsecap.errors import InputError, first_line
 
 #: Length that stands for an unknown length of an input: of an image, or of a sequence.
@@ -111,16 +111,7 @@ def check_built(model: Any, what: str, kind: type[keras.Layer] = keras.Model) ->
     Raises:
         InputError: it is not.
     """
-    if not isinstance(model, kind):
-        raise InputError(
-            f"{what} takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
-            " model with keras"
-        )
-    if not model.built:
-        raise InputError(
-            f"{model.name} is not built, so it has no weights yet: first call it on a batch, or"
-            " model.build(input_shape)"
-        )
+    check_model(model, what, kind)
     quantized = [
         one.name for one in keras_internals.nested_layers(model) if getattr(one, "quantization_mode", None)
     ]

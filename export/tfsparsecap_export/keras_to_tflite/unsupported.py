@@ -47,7 +47,7 @@ def refusal(error: Exception, model: keras.Model) -> str:
             f"the disk of temporary files is full ({tempfile.gettempdir()}): free some space there, or set"
             " TMPDIR to a folder on another disk"
         )
-    reason = first_line(error).split("error: ")[-1].rstrip(".")
+    reason = first_line(error).split("error: ")[-1]
     return (
         f"TensorFlow cannot convert {model.name} to TFLite ({reason}): replace the operation of the model"
         " that the message names, or export the part of the model without it"

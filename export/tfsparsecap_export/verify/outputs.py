@@ -91,7 +91,7 @@ class DoesNotRun(Differs):
     """The runtime fails for an input; `reason` is its message."""
 
     def __init__(self, error: Exception) -> None:
-        self.reason = first_line(error).rstrip(".")
+        self.reason = first_line(error)
         super().__init__(
             f"the runtime does not run the exported file ({self.reason}): nothing was written; try another"
             " format"

@@ -6,7 +6,6 @@ import math
 import os
 import zipfile
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,21 +25,8 @@ UNSAFE_LAYERS = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxL
 _FILES = ("vocabulary", "weights", "filepath")
 
 
-@dataclass(frozen=True)
-class KerasArchive:
-    """A `.keras` file that Keras may read.
-
-    Attributes:
-        config: the description of the model.
-        weight_bytes: size of all its weights.
-    """
-
-    config: dict[str, Any]
-    weight_bytes: int
-
-
-def check_archive(path: str | os.PathLike, registered: Collection[str]) -> KerasArchive:
-    """Checks a `.keras` file, which may come from a stranger.
+def check_archive(path: str | os.PathLike, registered: Collection[str]) -> int:
+    """Checks a `.keras` file, which may come from a stranger; returns the size of its weights in bytes.
 
     Args:
         registered: names of the classes and functions that are registered with Keras; besides those of Keras
@@ -60,7 +46,7 @@ def check_archive(path: str | os.PathLike, registered: Collection[str]) -> Keras
             raise ValueError(f"its {_CONFIG} does not describe a model")
         check_config(config, registered)
         weights = archive.read(_WEIGHTS)
-    return KerasArchive(config, check_hdf5(io.BytesIO(weights), len(weights)))
+    return check_hdf5(io.BytesIO(weights), len(weights))
 
 
 def check_config(config: dict[str, Any], registered: Collection[str]) -> None:
