@@ -9,14 +9,13 @@ from keras import layers
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import Rule, unknown
 from tfsparsecap.slimming.operation_graph import Ref
-from tfsparsecap.slimming.scope import Axes, Scope, refs
+from tfsparsecap.slimming.scope import Axes, Scope, positions, refs
 
 
 def along_axis(scope: Scope) -> None:
     """Softmax and sums along one axis keep the channels of that axis; the others pass."""
     axes = scope.axes(scope.only)
-    given = getattr(scope.operation, "axis", -1)
-    for axis in [given] if isinstance(given, int) else list(range(len(axes)) if given is None else given):
+    for axis in positions(getattr(scope.operation, "axis", -1), len(axes)):
         scope.freeze([axes[axis]], f"{scope.operation.name} works along the channels")
         axes[axis] = None
     scope.emit(axes)
@@ -25,15 +24,10 @@ def along_axis(scope: Scope) -> None:
 def reduction(scope: Scope) -> None:
     """Means, sums and extrema: an axis with channels that is reduced stays whole."""
     axes, layer = scope.axes(scope.only), scope.operation
-    given = layer.axis
-    gone = set(range(len(axes))) if given is None else {
-        one % len(axes) for one in ([given] if isinstance(given, int) else given)
-    }  # fmt: skip
-    scope.freeze([axes[one] for one in gone], f"{layer.name} reduces the channels")
-    if layer.keepdims:
-        scope.emit([None if one in gone else axis for one, axis in enumerate(axes)])
-    else:
-        scope.emit([axis for one, axis in enumerate(axes) if one not in gone])
+    gone = positions(layer.axis, len(axes))
+    scope.freeze([axes[place] for place in gone], f"{layer.name} reduces the channels")
+    left = [None if place in gone else axis for place, axis in enumerate(axes)]
+    scope.emit([axis for place, axis in enumerate(left) if layer.keepdims or place not in gone])
 
 
 def elementwise_of_several(scope: Scope) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from keras import layers
 
 from tfsparsecap.slimming.layer_rules import Rule, is_elementwise, unknown
-from tfsparsecap.slimming.scope import Axes, Count, Scope
+from tfsparsecap.slimming.scope import Axes, Count, Scope, positions
 
 
 def unchanged(scope: Scope) -> None:
@@ -24,12 +24,10 @@ def activation(scope: Scope) -> None:
 
 
 def spatial(scope: Scope) -> None:
-    """Pooling, padding, cropping and up-sampling: only the last axis may lose channels."""
+    """Pooling, padding, cropping, up-sampling and repetition: only the last axis may lose channels."""
     if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
         return unknown(scope)
-    axes = scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
-    rank = len(scope.shape(scope.node.outputs[0]))
-    scope.emit([None] * (rank - 1) + [axes[-1]])
+    scope.emit_channels(scope.channels(scope.only))
 
 
 def flatten(scope: Scope) -> None:
@@ -116,8 +114,7 @@ def reshape(scope: Scope) -> None:
     config = scope.operation.get_config()
     for key in ("target_shape", "newshape"):
         if key in config:
-            given = config[key]
-            given = [given] if isinstance(given, int) else list(given)
+            given = [config[key]] if isinstance(config[key], int) else list(config[key])
             of_given = result[len(result) - len(given) :]
 
             def resized(count: Count, given: list[Any] = given, of_given: Axes = of_given) -> tuple[Any, ...]:
@@ -148,32 +145,18 @@ def permute(scope: Scope) -> None:
 
 
 def expand_dims(scope: Scope) -> None:
-    axes, given = scope.axes(scope.only), scope.operation.axis
-    rank = len(scope.shape(scope.node.outputs[0]))
-    new = {one % rank for one in ([given] if isinstance(given, int) else given)}
-    left = iter(axes)
-    scope.emit([None if one in new else next(left) for one in range(rank)])
+    rank, left = len(scope.shape(scope.node.outputs[0])), iter(scope.axes(scope.only))
+    new = positions(scope.operation.axis, rank)
+    scope.emit([None if place in new else next(left) for place in range(rank)])
 
 
 def squeeze(scope: Scope) -> None:
-    axes, shape, given = scope.axes(scope.only), scope.shape(scope.only), scope.operation.axis
-    if given is None:
+    if scope.operation.axis is None:
         return unknown(scope)
-    gone = {one % len(shape) for one in ([given] if isinstance(given, int) else given)}
-    scope.freeze([axes[one] for one in gone], f"{scope.operation.name} removes the axis")
-    scope.emit([axis for one, axis in enumerate(axes) if one not in gone])
-
-
-def global_pooling(scope: Scope) -> None:
-    if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
-        return unknown(scope)
-    axes = scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
-    rank = len(scope.shape(scope.node.outputs[0]))
-    scope.emit([None] * (rank - 1) + [axes[-1]])
-
-
-def repeat_vector(scope: Scope) -> None:
-    scope.emit([None, None, scope.axes(scope.only)[-1]])
+    axes = scope.axes(scope.only)
+    gone = positions(scope.operation.axis, len(axes))
+    scope.freeze([axes[place] for place in gone], f"{scope.operation.name} removes the axis")
+    scope.emit([axis for place, axis in enumerate(axes) if place not in gone])
 
 
 def get_item(scope: Scope) -> None:
@@ -274,9 +257,7 @@ _SPATIAL = (
     layers.MaxPooling1D, layers.MaxPooling2D, layers.MaxPooling3D, layers.AveragePooling1D,
     layers.AveragePooling2D, layers.AveragePooling3D, layers.ZeroPadding1D, layers.ZeroPadding2D,
     layers.ZeroPadding3D, layers.Cropping1D, layers.Cropping2D, layers.Cropping3D, layers.UpSampling1D,
-    layers.UpSampling2D, layers.UpSampling3D, layers.Resizing,
-)  # fmt: skip
-_GLOBAL = (
+    layers.UpSampling2D, layers.UpSampling3D, layers.Resizing, layers.RepeatVector,
     layers.GlobalAveragePooling1D, layers.GlobalAveragePooling2D, layers.GlobalAveragePooling3D,
     layers.GlobalMaxPooling1D, layers.GlobalMaxPooling2D, layers.GlobalMaxPooling3D,
 )  # fmt: skip
@@ -284,9 +265,7 @@ LAYERS: dict[type, Rule] = {
     **dict.fromkeys(_UNCHANGED_LAYERS, unchanged),
     **dict.fromkeys((layers.Activation,), activation),
     **dict.fromkeys(_SPATIAL, spatial),
-    **dict.fromkeys(_GLOBAL, global_pooling),
     layers.Flatten: flatten,
     layers.Reshape: reshape,
     layers.Permute: permute,
-    layers.RepeatVector: repeat_vector,
 }
