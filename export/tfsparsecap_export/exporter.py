@@ -15,9 +15,8 @@ from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, ex
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import DEFAULT_TARGET, formats
 from tfsparsecap_export.encode.costs import of_target
-from tfsparsecap_export.export_network import export_network
+from tfsparsecap_export.export_network import Request, export_network
 from tfsparsecap_export.export_report import ExportReport
-from tfsparsecap_export.request import Request
 
 
 def export_model(

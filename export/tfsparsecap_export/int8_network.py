@@ -6,7 +6,7 @@ from typing import Any
 from tfsparsecap.core.progress import Progress, silent
 from tfsparsecap_export.encode import int8_activations, int8_encoder, int8_weights
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.encoded_file import LayerReport
+from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.samples import Sample
@@ -17,21 +17,19 @@ ACTIVATIONS = "activations"
 #: Int8 activations must take less than this share of the time that is expected with int8 weights only.
 FASTER = 0.95
 
-Network = tuple[bytes, list[LayerReport]]
-
 
 def choose(
     dense: bytes,
-    weights: Network,
+    weights: EncodedFile,
     rounded: dict[int, Rounded],
     *,
-    encode: Callable[[Network], bytes],
+    encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Any],
     calibration: Sequence[Sample],
     costs: Costs,
     activations: bool,
     keep_zeros: bool,
-) -> tuple[Network | None, list[str]]:
+) -> tuple[EncodedFile | None, list[str]]:
     """The fastest int8 network whose outputs are similar to those of the Keras model.
 
     Args:
@@ -77,7 +75,7 @@ def encoders(
     activations: bool,
     keep_zeros: bool,
     progress: Progress = silent,
-) -> tuple[dict[str, Network], list[str]]:
+) -> tuple[dict[str, EncodedFile], list[str]]:
     """A captioner with each of the int8 networks that may take the place of its encoder.
 
     Args:
@@ -116,10 +114,10 @@ def encoders(
 
 def _quantized(
     prepared: int8_activations.Prepared,
-    encode: Callable[[Network], bytes],
+    encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Any],
     keep_zeros: bool,
-) -> tuple[Network, bytes, list[str]]:
+) -> tuple[EncodedFile, bytes, list[str]]:
     """The network with int8 activations, its finished file, and notes.
 
     If outputs change too much, the activations of 1, 2, 4, … layers stay float, up to half of the layers,

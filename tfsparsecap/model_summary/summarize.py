@@ -54,7 +54,7 @@ def summary(
         print_fn: function to print with, called once with the whole text; None prints to the terminal.
 
     Returns:
-        The same figures and more, with `as_dict()` for JSON.
+        The same figures and more; `dataclasses.asdict` makes a dictionary of it, for JSON.
 
     Raises:
         InputError: the model is not built, the shapes of its inputs are not known or not suitable, a number

@@ -14,7 +14,7 @@ from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, check_stock_form, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
-from tfsparsecap.pruning.emptied import warn_of_emptied
+from tfsparsecap.pruning.feedback import warn_of_emptied
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.pruned_model import (
     PrunedModel,

@@ -12,7 +12,6 @@ from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
-from tfsparsecap.pruning.emptied import WatchEmptied
 from tfsparsecap.pruning.feedback import with_callbacks
 from tfsparsecap.pruning.method import PruningMethod
 
@@ -106,8 +105,7 @@ class PrunedModel(_MixedModel):
         given = signature.bind(*args, **kwargs)
         # Some classes have parameters of their own, in another order, and pass only **kwargs to Keras.
         others = given.arguments.get(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
-        watch = WatchEmptied(self.name, self.pruning)
-        callbacks = with_callbacks(self, {**given.arguments, **others}, watch)
+        callbacks = with_callbacks(self, {**given.arguments, **others})
         if "callbacks" in signature.parameters:
             given.arguments["callbacks"] = callbacks
             return super().fit(*given.args, **given.kwargs)

@@ -12,7 +12,7 @@ from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
-from tfsparsecap_export.encode.encoded_file import LayerReport, layer_name
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, layer_name
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
@@ -149,7 +149,7 @@ def ciders(
 
 
 def choose_float_layers(
-    encode: Callable[[Sequence[str]], tuple[bytes, list[LayerReport]]],
+    encode: Callable[[Sequence[str]], EncodedFile],
     float_content: bytes,
     validation: CaptionedSamples,
     keep_float: Sequence[str] = (),

@@ -67,6 +67,10 @@ class LayerReport:
         return encodings.ENCODINGS[self.encoding].is_float
 
 
+#: The content of a file, and reports on its encoded constants.
+EncodedFile = tuple[bytes, list[LayerReport]]
+
+
 def encode_file(
     dense: bytes,
     format: str,
@@ -77,7 +81,7 @@ def encode_file(
     keep_float: Collection[str] = (),
     costs: Costs | None = None,
     names: bool = True,
-) -> tuple[bytes, list[LayerReport]]:
+) -> EncodedFile:
     """Stores the weights of a dense .tflite file in the encodings of a format.
 
     Args:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfsparsecap_export.encode import int8_weights, sparse
 from tfsparsecap_export.encode.calibration import Layer, find_layers, ranges, weighted_operators
-from tfsparsecap_export.encode.encoded_file import LayerReport
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
@@ -81,9 +81,7 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     return Prepared(content, flatfile.write_model(model), rounded, order, len(samples))
 
 
-def quantize(
-    prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False
-) -> tuple[bytes, list[LayerReport]]:
+def quantize(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -> EncodedFile:
     """Stores a network whose weights and activations are int8; its inputs and outputs stay float32.
 
     Weights of convolutions of which most are zero are stored without zeros, and expanded once, when the file
