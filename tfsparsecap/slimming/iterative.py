@@ -3,7 +3,7 @@
 import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from keras.callbacks import Callback
 
 from tfsparsecap.core.keras_internals import nested_layers
-from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.slimming.groups import skipped
 from tfsparsecap.slimming.operation_graph import Graph, check_built, trace
@@ -116,11 +116,7 @@ class Slim:
     def __init__(self, ratio: float = 0.5, iterations: int = 5, **options: Any) -> None:
         self.ratio = check_number("ratio", ratio, above=0, below=1)
         self.iterations = check_number("iterations", iterations, whole=True, at_least=1)
-        names = [field.name for field in fields(Options)]
-        for name in options:
-            if name not in names:
-                raise unknown_name("option of Slim", name, names)
-        self.options = Options(**options)
+        self.options = Options.named("Slim", options)
         self._given = options
         self.plans: list[SlimPlan] = []
         self.history: dict[str, list[float]] = {}
