@@ -1,11 +1,77 @@
-"""Latency of a Keras model."""
+"""Latency of models, which are slimmed and pruned until their files are fast enough."""
+
+import functools
 
 import keras
+import numpy as np
 import pytest
 from keras import layers
-from tfsparsecap_export import model_latency
+from tfsparsecap_export import export_model, model_latency, prune_to_latency
 
+import tfsparsecap as sc
 from tfsparsecap.errors import InputError
+
+# Tests change the costs of arm64, see conftest.py.
+export = functools.partial(export_model, target="x86_64")
+pruned_to = functools.partial(prune_to_latency, target="x86_64")
+
+
+def transformer(tokens: int = 64) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    entry = keras.Input((tokens, 128))
+    mixed = layers.LayerNormalization()(entry + layers.MultiHeadAttention(4, 32)(entry, entry))
+    hidden = layers.Dense(128)(layers.Dense(512, "relu")(mixed))
+    return keras.Model(entry, layers.Dense(16)(layers.GlobalAveragePooling1D()(mixed + hidden)))
+
+
+def perceptron() -> keras.Model:
+    return keras.Sequential([keras.Input((512,)), layers.Dense(1024, "relu"), layers.Dense(8)])
+
+
+def blocks(sparsity: float = 0.9) -> sc.Supermask:
+    return sc.Supermask(sparsity, total_steps=4, block_shape=(16, 1))
+
+
+def test_a_file_meets_its_budget(tmp_path):
+    model = transformer()
+    dense = export(model, tmp_path / "dense.tflite", "dense-int8").speedup.ms
+    small = pruned_to(model, dense / 2, blocks())
+    small.compile("adam", "mse")
+    random = np.random.default_rng(0)
+    x = random.standard_normal((16, 64, 128), np.float32)
+    small.fit(x, random.standard_normal((16, 16), np.float32), batch_size=4, verbose=0)
+    small = sc.strip_pruning(small)
+    report = export(small, tmp_path / "small.tflite")
+    assert report.speedup.ms < dense / 2
+    # With 64 rows, zeros save little, so channels save most of the time.
+    channels = export(small, tmp_path / "small.tflite", "dense-int8").speedup.ms
+    assert channels == pytest.approx(dense / 2, rel=0.15)
+
+
+def test_zeros_come_first(tmp_path):
+    """With one row, zeros in blocks suffice, so that all units stay."""
+    model = perceptron()
+    budget = 0.8 * export(model, tmp_path / "dense.tflite", "dense-int8").speedup.ms
+    pruned = pruned_to(model, budget, blocks(0.95))
+    assert pruned is model and pruned.pruning.sparsity == 0.95
+    assert pruned_to(perceptron(), budget, sc.Supermask(0.95, total_steps=4)).layers[0].units < 1024
+
+
+def test_a_budget_that_cannot_be_met_is_refused():
+    message = (
+        r"takes 0\.\d+ ms on x86_64 with 90% zeros in blocks, and at least 0\.\d+ ms with fewer channels"
+    )
+    with pytest.raises(InputError, match=message):
+        pruned_to(transformer(), 1e-4, blocks())
+    with pytest.raises(InputError, match="milliseconds is -1"):
+        pruned_to(transformer(), -1, blocks())
+    with pytest.raises(InputError, match="method is 'supermask': give a pruning method"):
+        prune_to_latency(transformer(), 1, "supermask")
+    sizes = {"embedding_size": 8, "rnn_size": 16, "attention_size": 8, "feature_size": 8}
+    with pytest.raises(InputError, match="is a captioner: slim its encoder"):
+        prune_to_latency(sc.SoftAttention(20, **sizes), 1, blocks())
+    with pytest.raises(InputError, match="riscv"):
+        prune_to_latency(transformer(), 1, blocks(), target="riscv")
 
 
 def test_a_model_with_mixed_precision_is_measured_as_float32():
