@@ -90,7 +90,7 @@ class WorkerLost(RuntimeError):
     """
 
 
-def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError:
+def unknown_name(what: str, name: object, choices: Iterable[str]) -> InputError:
     """The error for a name that is not one of `choices`; it suggests the most similar choice.
 
     Examples:
@@ -100,9 +100,9 @@ def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError
         there is no metric 'accuracy': choose one of BLEU, SPICE
     """
     names = {choice.lower(): choice for choice in choices}
-    similar = difflib.get_close_matches(str(given).lower(), names, n=1)
+    similar = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = f"did you mean {names[similar[0]]}?" if similar else f"choose one of {', '.join(names.values())}"
-    return InputError(f"there is no {what} {given!r}: {hint}")
+    return InputError(f"there is no {what} {name!r}: {hint}")
 
 
 class _Limits(TypedDict, total=False):

@@ -67,11 +67,11 @@ class Request:
         Raises:
             InputError: given inputs do not fit.
         """
-        given = as_samples(self.samples, inputs) if self.samples is not None else examples
-        check_samples(given, inputs)
+        samples = as_samples(self.samples, inputs) if self.samples is not None else examples
+        check_samples(samples, inputs)
         if self.samples is None and not examples:
-            return given, synthetic_samples(inputs, 8), "synthetic inputs"
-        return given, given, self.sample_source
+            return samples, synthetic_samples(inputs, 8), "synthetic inputs"
+        return samples, samples, self.sample_source
 
     def encoder(
         self, words: int, sources: dict[bytes, graph.Source], names: bool = True
@@ -229,12 +229,12 @@ def matching_layers(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
     Raises:
         InputError: a pattern matches no layer.
     """
-    found = []
+    layers = []
     for pattern in patterns:
         part = f"/{pattern.strip('/')}/"
         matching = [name for name in names if part in f"/{name}/"]
         if not matching:
             known = ", ".join(names) or "none, the model has no such layers"
             raise InputError(f"there is no layer {pattern} to keep float: the layers are {known}")
-        found.extend(matching)
-    return list(dict.fromkeys(found))
+        layers.extend(matching)
+    return list(dict.fromkeys(layers))

@@ -93,14 +93,14 @@ def encoders(
     notes = int8_weights.note_on_shared(encoder)
     rounded = int8_weights.round_layers(encoder, images, progress=progress)
     options: dict[str, Any] = {"samples": len(images), "keep_zeros": keep_zeros, "multiplied": True}
-    found = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
+    networks = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
     if activations:
         try:
             prepared = int8_activations.prepare(encoder, rounded, images)
             quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
-            before = expected_ms(found[int8_encoder.NAME][0], costs)
+            before = expected_ms(networks[int8_encoder.NAME][0], costs)
             if expected_ms(quantized[0], costs) <= FASTER * before:
-                found = {int8_encoder.ACTIVATIONS: quantized, **found}
+                networks = {int8_encoder.ACTIVATIONS: quantized, **networks}
         except int8_activations.CannotQuantize as error:
             notes.append(f"The encoder's activations stay float: {error}.")
     return {
@@ -108,7 +108,7 @@ def encoders(
             int8_encoder.join_encoder(content, decoder),
             [int8_encoder.encoder_report(name, layers, len(images))],
         )
-        for name, (content, layers) in found.items()
+        for name, (content, layers) in networks.items()
     }, notes
 
 

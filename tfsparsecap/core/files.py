@@ -50,14 +50,14 @@ def check_input_file(path: str | os.PathLike, largest: int = LARGEST_INPUT) -> N
         OSError: the path cannot be used.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return
     except ValueError as error:  # a path with NUL
         raise InputError(f"{os.fspath(path)!r:.200} is not a path: correct it") from error
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         raise InputError(f"cannot read {path}: it is a device or a pipe; give a file")
-    if stat.S_ISREG(found.st_mode) and found.st_size > largest:
+    if stat.S_ISREG(status.st_mode) and status.st_size > largest:
         raise InputError(f"cannot read {path}: it is larger than {largest >> 20:,} MB; give another file")
 
 
@@ -221,8 +221,8 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     Those of living processes are locked, and stay.
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [Path(entry.path) for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
-        for leftover in found:
+        leftovers = [Path(entry.path) for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+        for leftover in leftovers:
             with contextlib.suppress(OSError):  # no locks, or not ours: then it stays
                 # Not through a symbolic link; a pipe must not block.
                 flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

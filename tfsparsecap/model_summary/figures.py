@@ -115,8 +115,8 @@ def totals(rows: list[LayerRow]) -> dict[str, Figures]:
         weights = [w.figures for row in of_part for w in row.weights if w.prunable or not only_prunable]
         return Figures.sum(weights, 0 if only_prunable else sum(row.own_flops for row in of_part))
 
-    found = {ALL: total(None, False), PRUNABLE: total(None, True)}
+    figures = {ALL: total(None, False), PRUNABLE: total(None, True)}
     for part in (ENCODER, DECODER):
         if any(row.part == part for row in rows):
-            found |= {part: total(part, False), f"{part}, prunable": total(part, True)}
-    return found
+            figures |= {part: total(part, False), f"{part}, prunable": total(part, True)}
+    return figures

@@ -110,7 +110,7 @@ def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
     """
     all_weights = {id(layer): weights_of_layer(layer) for _, layer in layers}
     prunable = {id(one.variable) for of_layer in all_weights.values() for one in of_layer if one.prunable}
-    seen, found = set(), {}
+    seen, counted = set(), {}
     for _, layer in layers:
         own = [
             weight
@@ -118,8 +118,8 @@ def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
             if id(weight.variable) not in seen and weight.prunable == (id(weight.variable) in prunable)
         ]
         seen |= {id(weight.variable) for weight in own}
-        found[id(layer)] = own
-    return found
+        counted[id(layer)] = own
+    return counted
 
 
 def _uses(run: Forward, weight: Weight) -> int:

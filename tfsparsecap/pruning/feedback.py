@@ -170,7 +170,7 @@ def pruning_callbacks(name: str, method: PruningMethod) -> list[keras.callbacks.
     return [WatchEmptied(name, method), *feedback]
 
 
-def with_callbacks(model: keras.Model, given: Mapping[str, Any]) -> Any:
+def with_callbacks(model: keras.Model, arguments: Mapping[str, Any]) -> Any:
     """Returns the callbacks for `fit`: the given ones, those of a pruned model, and Keras's saving callbacks.
 
     If all logs come from the model itself, the method's metric is checked first: one batch is evaluated to
@@ -179,7 +179,7 @@ def with_callbacks(model: keras.Model, given: Mapping[str, Any]) -> Any:
 
     Args:
         model: a pruned model.
-        given: arguments of `fit` by name.
+        arguments: arguments of `fit` by name.
 
     Returns:
         A list, or the given `CallbackList`, in the new order.
@@ -187,14 +187,15 @@ def with_callbacks(model: keras.Model, given: Mapping[str, Any]) -> Any:
     Raises:
         InputError: the logs will not contain the method's metric.
     """
-    callbacks, method = given.get("callbacks"), model.pruning
+    callbacks, method = arguments.get("callbacks"), model.pruning
     own = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
     own = keras.tree.flatten(own) if own else []
-    added = [] if any(type(one) is WatchEmptied for one in own) else [WatchEmptied(model.name, method)]
+    is_watched = any(isinstance(callback, WatchEmptied) for callback in own)
+    added = [] if is_watched else [WatchEmptied(model.name, method)]
     if isinstance(method, ValidationDriven) and not any(
         isinstance(callback, Feedback) and callback.method is method for callback in own
     ):
-        names = None if any(map(_may_add_logs, own)) else names_of_logs(model, given)
+        names = None if any(map(_may_add_logs, own)) else names_of_logs(model, arguments)
         if names is not None:
             method.check_metric(names)
         added.append(Feedback(method, check_later=names is None))
@@ -209,18 +210,18 @@ def with_callbacks(model: keras.Model, given: Mapping[str, Any]) -> Any:
     return callbacks
 
 
-def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | None:
+def names_of_logs(model: keras.Model, arguments: Mapping[str, Any]) -> list[str] | None:
     """Returns the names of the logs that the model makes in an epoch; None if they are not known.
 
     Args:
         model: a compiled model.
-        given: arguments of `fit` by name.
+        arguments: arguments of `fit` by name.
     """
-    validation, validates = given.get("validation_data"), True
+    validation, validates = arguments.get("validation_data"), True
     if validation is None:
         # A validation split is part of the training data; without validation, use the names in training.
-        validation = given.get("x"), given.get("y"), given.get("sample_weight")
-        validates = bool(given.get("validation_split"))
+        validation = arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
+        validates = bool(arguments.get("validation_split"))
     x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
     if isinstance(x, Iterator) or x is None:
         return None
@@ -228,7 +229,7 @@ def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | N
         x,
         y,
         sample_weight=weights,
-        batch_size=given.get("validation_batch_size") or given.get("batch_size"),
+        batch_size=arguments.get("validation_batch_size") or arguments.get("batch_size"),
         steps=getattr(model, "steps_per_execution", 1),
         verbose=0,
         return_dict=True,

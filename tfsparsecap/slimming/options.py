@@ -91,11 +91,11 @@ class Options:
 
 def _skip(skip: Any) -> tuple[str | keras.Layer, ...]:
     is_one = isinstance(skip, (str, keras.Layer)) or not isinstance(skip, Iterable)
-    found = (skip,) if is_one else tuple(skip)
-    for one in found:
-        if not isinstance(one, (str, keras.Layer)):
-            raise InputError(f"skip contains {one!r:.100}: give layers, or names or patterns of names")
-    return found
+    entries = (skip,) if is_one else tuple(skip)
+    for entry in entries:
+        if not isinstance(entry, (str, keras.Layer)):
+            raise InputError(f"skip contains {entry!r:.100}: give layers, or names or patterns of names")
+    return entries
 
 
 def _repeatable(samples: Any) -> Any:
@@ -111,10 +111,10 @@ def _repeatable(samples: Any) -> Any:
         return samples
     if not isinstance(samples, Iterator):
         raise InputError(f"samples is {samples!r:.100}: give a list of batches, each as the model takes it")
-    found = list(itertools.islice(samples, MOST_BATCHES + 1))
-    if len(found) > MOST_BATCHES:
+    batches = list(itertools.islice(samples, MOST_BATCHES + 1))
+    if len(batches) > MOST_BATCHES:
         raise InputError(
             f"samples gives more than {MOST_BATCHES} batches: give a list of a few, such as"
             " list(itertools.islice(samples, 4))"
         )
-    return found
+    return batches

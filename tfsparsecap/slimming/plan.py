@@ -144,7 +144,7 @@ class SlimPlan:
 
 
 def _row(group: Group, removed: set[int]) -> GroupRow:
-    gone = sum(int(one) in removed for one in group.classes)
+    gone = sum(int(label) in removed for label in group.classes)
     names = tuple(source.name for source in group.sources)
     width = group.width
     return GroupRow(group.name, group.unit, names, group.size * width, (group.size - gone) * width)
@@ -183,10 +183,10 @@ def _announced(samples: Iterable[Any], progress: Progress) -> Iterator[Any]:
 def _unchanged(model: keras.Model) -> Iterator[None]:
     """Restores the states of stateful recurrent layers, which calls change."""
     states = [
-        one for layer in nested_layers(model) for one in keras.tree.flatten(getattr(layer, "states", []))
+        state for layer in nested_layers(model) for state in keras.tree.flatten(getattr(layer, "states", []))
     ]
-    variables = [one for one in states if isinstance(one, keras.Variable)]
-    values = [keras.ops.convert_to_numpy(one) for one in variables]
+    variables = [state for state in states if isinstance(state, keras.Variable)]
+    values = [keras.ops.convert_to_numpy(state) for state in variables]
     try:
         yield
     finally:

@@ -170,7 +170,7 @@ class Scope:
 
     def fold(self, variable: Any, axis: int, labels: Axis, tensor: int | None = None, **options: Any) -> None:
         """Notes that a kernel multiplies these channels, by default of the first tensor."""
-        if labels is not None and not any(one.kernel is variable for one, _ in self.info.folds):
+        if labels is not None and not any(known.kernel is variable for known, _ in self.info.folds):
             tensor = self.only if tensor is None else tensor
             self.info.folds.append((Fold(variable, axis, tensor, **options), labels))
 
@@ -202,20 +202,20 @@ class Scope:
 
     def broadcast(self, tensors: list[Any], reason: str) -> Axes:
         """Couples tensors that are combined element by element; constants keep what they touch."""
-        shapes = [self.shape(one.index) if isinstance(one, Ref) else np.shape(one) for one in tensors]
+        shapes = [self.shape(leaf.index) if isinstance(leaf, Ref) else np.shape(leaf) for leaf in tensors]
         rank = max(map(len, shapes))
         result: Axes = [None] * rank
         for back in range(1, rank + 1):
             present, why = [], f"{self.operation.name} combines it with channels that stay"
-            for one, shape in zip(tensors, shapes, strict=True):
+            for tensor, shape in zip(tensors, shapes, strict=True):
                 if back > len(shape):
                     continue
-                axis = self.axes(one.index)[-back] if isinstance(one, Ref) else None
+                axis = self.axes(tensor.index)[-back] if isinstance(tensor, Ref) else None
                 if shape[-back] == 1:
                     self.freeze([axis], f"{self.operation.name} combines it with all channels")
                 else:
                     present.append(axis)
-                    why = why if isinstance(one, Ref) else reason
+                    why = why if isinstance(tensor, Ref) else reason
             labelled = [axis for axis in present if axis is not None]
             if len(labelled) != len(present):
                 self.freeze(labelled, why)

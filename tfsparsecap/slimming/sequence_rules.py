@@ -78,7 +78,7 @@ def multi_head_attention(scope: Scope) -> None:
     layer, config = scope.operation, scope.operation.get_config()
     query, value = scope.argument(0, "query"), scope.argument(1, "value")
     key = scope.argument(2, "key") or value
-    if any(not isinstance(one, Ref) for one in (query, key, value)) or config.get("use_gate"):
+    if any(not isinstance(tensor, Ref) for tensor in (query, key, value)) or config.get("use_gate"):
         return unknown(scope)
     parts = {name: getattr(layer, f"{name}_dense") for name in ("query", "key", "value", "output")}
     # The output kernel has one more axis for each further axis of `output_shape`.
@@ -125,7 +125,7 @@ def time_distributed(scope: Scope) -> None:
 def transformer_encoder(scope: Scope) -> None:
     """KerasHub's layer: units of its feed-forward network are removed; heads and features stay."""
     layer = scope.operation
-    parts = {one.name: one for one in keras_internals.sublayers(layer)}
+    parts = {part.name: part for part in keras_internals.sublayers(layer)}
     inner, outer = (parts.get(f"feedforward_{name}_dense") for name in ("intermediate", "output"))
     if inner is None or outer is None or len(scope.node.outputs) > 1:
         return unknown(scope)

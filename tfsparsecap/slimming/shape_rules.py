@@ -38,7 +38,7 @@ def flatten(scope: Scope) -> None:
 
 def _segments(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
     """Splits two shapes of the same size into the shortest runs of axes of the same size."""
-    found: list[tuple[list[int], list[int]]] = []
+    segments: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(before) or j < len(after):
         left: list[int] = []
@@ -55,8 +55,8 @@ def _segments(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[lis
                 j += 1
             else:
                 break
-        found.append((left, right))
-    return found
+        segments.append((left, right))
+    return segments
 
 
 def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], target: list[int]) -> Axes:
@@ -94,7 +94,7 @@ def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], ta
 
 def _becomes_heads(scope: Scope) -> bool:
     moving = {"Transpose", "Permute", "Swapaxes", "Moveaxis", "Einsum"}
-    return any(type(one.operation).__name__ in moving for one in scope.consumers())
+    return any(type(call.operation).__name__ in moving for call in scope.consumers())
 
 
 def reshape(scope: Scope) -> None:
@@ -112,19 +112,14 @@ def reshape(scope: Scope) -> None:
         else:
             result += _merge(scope, axes, left, shape, [target[j] for j in right])
     config = scope.operation.get_config()
-    for key in ("target_shape", "newshape"):
-        if key in config:
-            given = [config[key]] if isinstance(config[key], int) else list(config[key])
-            of_given = result[len(result) - len(given) :]
-
-            def resized(count: Count, given: list[Any] = given, of_given: Axes = of_given) -> tuple[Any, ...]:
-                return tuple(
-                    length if axis is None or length in (-1, None) else count(axis)
-                    for length, axis in zip(given, of_given, strict=True)
-                )
-
-            scope.info.sizes[key] = resized
-            scope.tie_calls(range(len(axes)))
+    key = next((name for name in ("target_shape", "newshape") if name in config), None)
+    if key is not None:
+        lengths = [config[key]] if isinstance(config[key], int) else list(config[key])
+        pairs = list(zip(lengths, result[len(result) - len(lengths) :], strict=True))
+        scope.info.sizes[key] = lambda count: tuple(
+            length if axis is None or length in (-1, None) else count(axis) for length, axis in pairs
+        )
+        scope.tie_calls(range(len(axes)))
     scope.emit(result)
 
 
@@ -141,7 +136,7 @@ def permute(scope: Scope) -> None:
         order[first], order[second] = order[second], order[first]
     else:
         order = list(range(len(axes)))[::-1]
-    scope.emit([axes[one] for one in order])
+    scope.emit([axes[place] for place in order])
 
 
 def expand_dims(scope: Scope) -> None:
@@ -164,33 +159,33 @@ def get_item(scope: Scope) -> None:
     axes, shape = scope.axes(scope.only), scope.shape(scope.only)
     key = scope.argument(1, "key")
     key = list(key) if isinstance(key, (tuple, list)) else [key]
-    if any(not (one is None or one is Ellipsis or isinstance(one, (int, slice))) for one in key):
+    if any(not (index is None or index is Ellipsis or isinstance(index, (int, slice))) for index in key):
         return unknown(scope)
     if Ellipsis in key:
         at = key.index(Ellipsis)
-        missing = len(axes) - sum(one is not None and one is not Ellipsis for one in key)
+        missing = len(axes) - sum(index is not None and index is not Ellipsis for index in key)
         key[at : at + 1] = [slice(None)] * missing
-    key += [slice(None)] * (len(axes) - sum(one is not None for one in key))
+    key += [slice(None)] * (len(axes) - sum(index is not None for index in key))
     result: Axes = []
     cut: dict[int, tuple[np.ndarray, int, int]] = {}
     sliced: list[int] = []
     position = 0
-    for place, one in enumerate(key):
-        if one is None:
+    for place, index in enumerate(key):
+        if index is None:
             result.append(None)
             continue
         axis = axes[position]
-        if isinstance(one, slice) and one != slice(None):
+        if isinstance(index, slice) and index != slice(None):
             sliced.append(position)
-        if isinstance(one, int):
+        if isinstance(index, int):
             scope.freeze([axis], f"{scope.operation.name} picks a channel")
-        elif axis is None or one == slice(None):
+        elif axis is None or index == slice(None):
             result.append(axis)
-        elif one.step not in (None, 1):
+        elif index.step not in (None, 1):
             scope.freeze([axis], f"{scope.operation.name} picks channels")
             result.append(None)
         else:
-            start, stop, _ = one.indices(shape[position])
+            start, stop, _ = index.indices(shape[position])
             result.append(axis[start:stop])
             cut[place] = (axis, start, stop)
         position += 1
@@ -203,8 +198,8 @@ def get_item(scope: Scope) -> None:
             new = [
                 slice(count(cut[place][0][: cut[place][1]]), count(cut[place][0][: cut[place][2]]))
                 if place in cut
-                else one
-                for place, one in enumerate(key)
+                else index
+                for place, index in enumerate(key)
             ]
             return (args[0], tuple(new)), {}
 
@@ -215,10 +210,10 @@ def get_item(scope: Scope) -> None:
 def pad(scope: Scope) -> None:
     """Padding with zeros; channels that are padded are new ones, which may be removed like others."""
     axes, operation = scope.axes(scope.only), scope.operation
-    given = operation.get_config()["pad_width"]
-    if not isinstance(given, (list, tuple)) or len(given) != len(axes):
+    pad_width = operation.get_config()["pad_width"]
+    if not isinstance(pad_width, (list, tuple)) or len(pad_width) != len(axes):
         return unknown(scope)
-    widths = [list(one) for one in given]
+    widths = [list(width_of_axis) for width_of_axis in pad_width]
     labels = axes[-1]
     if operation.mode != "constant" or scope.argument(1, "constant_values"):
         return unknown(scope)
@@ -235,7 +230,7 @@ def pad(scope: Scope) -> None:
 def broadcast_to(scope: Scope) -> None:
     axes = scope.axes(scope.only)
     target = scope.shape(scope.node.outputs[0])
-    given = list(scope.operation.shape)
+    lengths = list(scope.operation.shape)
     result: Axes = [*([None] * (len(target) - len(axes))), *axes]
     for place, axis in enumerate(result):
         if axis is not None and len(axis) != target[place]:
@@ -243,7 +238,7 @@ def broadcast_to(scope: Scope) -> None:
             result[place] = None
     scope.tie_calls(range(len(axes)))
     scope.info.sizes["shape"] = lambda count: tuple(
-        length if axis is None else count(axis) for length, axis in zip(given, result, strict=True)
+        length if axis is None else count(axis) for length, axis in zip(lengths, result, strict=True)
     )
     scope.emit(result)
 

@@ -214,7 +214,7 @@ def _counted_once(
     """
     counted: collections.Counter[int] = collections.Counter()
     stored: set[bytes] = set()
-    found = []
+    counted_reports = []
     for report, source, data in zip(reports, sources, values, strict=True):
         # The zeros of a layer may be those of another one.
         if report.nonzeros and counted[id(source)] >= source.weights:
@@ -224,8 +224,8 @@ def _counted_once(
         if key in stored:
             report = dataclasses.replace(report, bytes=report.bytes - data.nbytes)
         stored.add(key)
-        found.append(report)
-    return found
+        counted_reports.append(report)
+    return counted_reports
 
 
 def layer_name(name: str) -> str:

@@ -115,9 +115,9 @@ def round_layers(
         if selected(layer, source.name):
             chosen.append((position, layer, source))
     rounded: dict[int, Rounded] = {}
-    found = statistics(content, [layer for _, layer, _ in chosen], samples)
+    moments_of_layers = statistics(content, [layer for _, layer, _ in chosen], samples)
     steps = counted(progress, f"rounding the weights of {len(chosen)} layers to int8", chosen)
-    for (position, layer, source), (mean, moments) in zip(steps, found, strict=True):
+    for (position, layer, source), (mean, moments) in zip(steps, moments_of_layers, strict=True):
         gain, matrix = 0.0, layer.matrix
         if moments is None:
             values, scales = round_to_nearest(matrix)

@@ -165,16 +165,16 @@ def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
     def values(graph, entries):
         return tuple(value(graph, entry.tensorIndex, entry.name) for entry in entries or [])
 
-    found = []
+    signatures = []
     for signature in model.signatureDefs or []:
         graph = model.subgraphs[signature.subgraphIndex]
         inputs, outputs = values(graph, signature.inputs), values(graph, signature.outputs)
-        found.append(Signature(readable(signature.signatureKey), inputs, outputs))
-    if not found:
+        signatures.append(Signature(readable(signature.signatureKey), inputs, outputs))
+    if not signatures:
         graph = model.subgraphs[0]
         inputs, outputs = (tuple(value(graph, i) for i in side) for side in (graph.inputs, graph.outputs))
-        found.append(Signature("", inputs, outputs))
-    return tuple(found)
+        signatures.append(Signature("", inputs, outputs))
+    return tuple(signatures)
 
 
 def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int]:

@@ -87,7 +87,7 @@ def check_weights(model: keras.Model) -> None:
         raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
     if gates(model):
         raise InputError(f"{model.name} still has gates: call strip_pruning on it before you export it")
-    quantized = [one.name for one in nested_layers(model) if getattr(one, "quantization_mode", None)]
+    quantized = [layer.name for layer in nested_layers(model) if getattr(layer, "quantization_mode", None)]
     if quantized:
         raise InputError(
             f"{model.name} was quantized by Keras ({', '.join(quantized[:3])}), whose scales TensorFlow Lite"
@@ -126,19 +126,19 @@ def weight_sources(model: keras.Model) -> dict[bytes, Source]:
 
     Layouts of the same weight have the same object.
     """
-    found: dict[bytes, Source] = {}
+    sources: dict[bytes, Source] = {}
     for weight in model.weights:
         if len(weight.shape) < 2:  # a bias of zeros would be mistaken for a kernel of zeros
             continue
         values = np.asarray(weight, np.float32)
         source = Source(weight.path, values.size)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
-            found.setdefault(content_key(layout), source)
+            sources.setdefault(content_key(layout), source)
     for name, table in getattr(model, "constant_tables", dict)().items():  # of captioners
-        found[content_key(table)] = Source(f"{model.name}/{name}", 0)
+        sources[content_key(table)] = Source(f"{model.name}/{name}", 0)
     for name, matrix, weights in rnn_fusion.fused_kernels(model):
-        found[content_key(matrix.T)] = Source(name, weights)
-    return found
+        sources[content_key(matrix.T)] = Source(name, weights)
+    return sources
 
 
 def content_key(values: np.ndarray) -> bytes:
@@ -251,9 +251,9 @@ def refusal(error: Exception, model: keras.Model) -> str:
 
 def check_operations(graph: tf.Graph, model: keras.Model) -> None:
     """Raises InputError if a graph looks up values in tables, which cannot become constants."""
-    tables = [one for one in graph.get_operations() if one.type.startswith("LookupTable")]
+    tables = [operation for operation in graph.get_operations() if operation.type.startswith("LookupTable")]
     if tables:
-        layers = _layers((one.name for one in tables), model)
+        layers = _layers((operation.name for operation in tables), model)
         where = f" in {' and '.join(layers)}" if layers else ""
         raise InputError(
             f"{model.name} looks up words or numbers in a table{where}, which TFLite does not support: export"
@@ -264,12 +264,12 @@ def check_operations(graph: tf.Graph, model: keras.Model) -> None:
 def _layers(places: Iterable[str], model: keras.Model) -> list[str]:
     """The innermost layers of places in a graph, in the order in which they appear."""
     known = {layer.name for layer in nested_layers(model, include_self=False)}
-    found = []
+    layers = []
     for place in places:
         for part in reversed(place.split("/")[:-1]):
             # TensorFlow numbers equal names.
             name = part if part in known else re.sub(r"_\d+$", "", part)
             if name in known:
-                found.append(name)
+                layers.append(name)
                 break
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(layers))

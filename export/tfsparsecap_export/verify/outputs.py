@@ -110,21 +110,21 @@ def check_deterministic(name: str, call: Callable[[], Any]) -> None:
         call: calls it with the same inputs each time.
     """
     runs = [call() for _ in range(2)]
-    for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
-        if getattr(one, "dtype", None) == tf.string:  # a Python number has no dtype
+    for first, second in zip(*map(tf.nest.flatten, runs), strict=True):
+        if getattr(first, "dtype", None) == tf.string:  # a Python number has no dtype
             raise InputError(
                 f"an output of {name} is text, which files do not return: export the part of the model in"
                 " front of its text layers"
             )
-        one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-        if np.isnan(one).any():
+        first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+        if np.isnan(first).any():
             raise InputError(
                 f"{name} returns NaN for these inputs, so nothing can be compared: give inputs= or samples="
                 " like those of training"
             )
         # The order in which threads add numbers varies, which changes the last digits.
-        scale = max(1e-6, float(np.abs(one[np.isfinite(one)]).max(initial=0)))
-        if not np.allclose(one, other, rtol=0, atol=1e-4 * scale):
+        scale = max(1e-6, float(np.abs(first[np.isfinite(first)]).max(initial=0)))
+        if not np.allclose(first, second, rtol=0, atol=1e-4 * scale):
             raise InputError(
                 f"{name} gives different outputs for the same input: export a model without layers that are"
                 " random at inference or keep a state between calls"
@@ -216,19 +216,19 @@ def verify_outputs(
             raise DoesNotRun(error) from error
         for outputs in given_outputs:
             for name, values in expected.items():
-                given = outputs[name]
-                if np.isnan(given).any():
+                output = outputs[name]
+                if np.isnan(output).any():
                     raise InputError("the exported file returns NaN: nothing was written; try another format")
                 if values.dtype.kind in "biu":
-                    labels[name].add(given, values)
+                    labels[name].add(output, values)
                     continue
-                differences.add(given, values)
+                differences.add(output, values)
                 if are_probabilities(values):
                     best = values.argmax(axis=-1)
                     classes += best.size
-                    same += int((given.argmax(axis=-1) == best).sum())
-                    given, values = logits(given), logits(values)
-                scores.add(given, values)
+                    same += int((output.argmax(axis=-1) == best).sum())
+                    output, values = logits(output), logits(values)
+                scores.add(output, values)
     limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
     for name, each in labels.items():
         if each.are_classes:
