@@ -25,17 +25,13 @@ def add_options(options: argparse.ArgumentParser, variants: Iterable[str]) -> No
 
 
 def compare(
-    options: argparse.Namespace,
-    files: Mapping[str, Callable[[Path], None]],
-    more: Iterable[str] = (),
-    inputs: int = 4,
+    options: argparse.Namespace, files: Mapping[str, Callable[[Path], None]], inputs: int = 4
 ) -> list[Path]:
     """Writes the files that do not exist yet, and prints their sizes and times.
 
     Args:
         options: of `add_options`.
         files: by file name, what writes a file to a path.
-        more: further arguments of `tfsparsecap_export.benchmark`.
         inputs: number of inputs that files run on.
 
     Returns:
@@ -59,5 +55,5 @@ def compare(
                 status.update(f"writing {path} ({number + 1} of {len(paths)})")
                 write(path)
     runs, threads = str(options.runs), str(options.threads)
-    benchmark.main([*map(str, paths), "--runs", runs, "--threads", threads, "--inputs", str(inputs), *more])
+    benchmark.main([*map(str, paths), "--runs", runs, "--threads", threads, "--inputs", str(inputs)])
     return paths

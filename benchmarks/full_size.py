@@ -125,7 +125,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add_options(options, VARIANTS)
     options.add_argument("--captioner", choices=CAPTIONERS, default="up_down", help="default: up_down")
     options.add_argument("--beam", type=int, default=1, metavar="N", help="beam size (default: 1)")
-    options.add_argument("--profile", action="store_true", help="also show the time of each operation")
     return options.parse_args(argv)
 
 
@@ -143,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         for name in options.variants
     }
-    compare(options, files, ["--profile"] if options.profile else [])
+    compare(options, files)
 
 
 if __name__ == "__main__":

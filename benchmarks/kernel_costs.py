@@ -136,11 +136,11 @@ def _cost_of(runtime: str) -> Callable[[list[bytes], np.ndarray], list[float]]:
 def _litert_ns(files: list[bytes], given: np.ndarray) -> list[float]:
     """Nanoseconds of the fastest run of each file, in turns."""
     from tfsparsecap_export.encode import encodings
-    from tfsparsecap_export.measure.single_runs import load, run_seconds
+    from tfsparsecap_export.latency import load, run_seconds
 
     from benchmarks import one_layer
 
-    interpreters = [load(content, {0: given}) for content in files]
+    interpreters = [load(content, given) for content in files]
     # XNNPACK's int8 kernel leaves the upper halves of AVX-512 registers in use, with which TFLite's kernels
     # take up to 3.5 times as long until a float kernel clears them. A model has float operations in between.
     clearing = load(one_layer.fully_connected([np.ones((4, 4), np.float32)], encodings.DENSE, 1))

@@ -51,8 +51,6 @@ ORDER = [
     "tfsparsecap_export.samples",
     "tfsparsecap_export.encode",
     "tfsparsecap_export.verify",
-    "tfsparsecap_export.measure",
-    "tfsparsecap_export.request",
     "tfsparsecap_export.export_report",
     "tfsparsecap_export.int8_network",
     "tfsparsecap_export.export_network",

@@ -2,12 +2,13 @@
 
 import difflib
 import math
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 # Characters of a message at most, and how many of them stand before what is left out of a longer one.
 _LONGEST, _FIRST = 600, 400
@@ -62,7 +63,8 @@ def short_line(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its type if it has none: a reason for a message.
 
-    Of a longer one, and of one that introduces the next line, only whole sentences.
+    It is without Keras's colours and introduction, TensorFlow's location, and its full stop. Of a longer one,
+    and of one that introduces the next line, only whole sentences.
 
     Examples:
         >>> first_line(ValueError("no such axis\\n\\nArguments received: …"))
@@ -70,9 +72,11 @@ def first_line(error: BaseException) -> str:
         >>> first_line(MemoryError())
         'MemoryError'
     """
-    line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip()
+    lines = re.sub(r"\x1b\[\d+m|\{\{function_node .*?\}\} ?", "", str(error)).splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("Exception encountered")]
+    line = (said or [type(error).__name__])[0]
     if len(line) <= _LONGEST_REASON and not line.endswith(":"):
-        return line
+        return line.rstrip(".")
     line = line[:_LONGEST_REASON]
     whole, end, _ = line.rpartition(". ")
     return whole if end else line.rstrip(":")
@@ -86,7 +90,7 @@ class WorkerLost(RuntimeError):
     """
 
 
-def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError:
+def unknown_name(what: str, name: object, choices: Iterable[str]) -> InputError:
     """The error for a name that is not one of `choices`; it suggests the most similar choice.
 
     Examples:
@@ -96,34 +100,25 @@ def unknown_name(what: str, given: object, choices: Iterable[str]) -> InputError
         there is no metric 'accuracy': choose one of BLEU, SPICE
     """
     names = {choice.lower(): choice for choice in choices}
-    similar = difflib.get_close_matches(str(given).lower(), names, n=1)
+    similar = difflib.get_close_matches(str(name).lower(), names, n=1)
     hint = f"did you mean {names[similar[0]]}?" if similar else f"choose one of {', '.join(names.values())}"
-    return InputError(f"there is no {what} {given!r}: {hint}")
+    return InputError(f"there is no {what} {name!r}: {hint}")
+
+
+class _Limits(TypedDict, total=False):
+    at_least: float | None
+    above: float | None
+    at_most: float | None
+    below: float | None
+
+
+@overload
+def check_number(name: str, value: Any, *, whole: Literal[True], **limits: Unpack[_Limits]) -> int: ...
 
 
 @overload
 def check_number(
-    name: str,
-    value: Any,
-    *,
-    whole: Literal[True],
-    at_least: float | None = ...,
-    above: float | None = ...,
-    at_most: float | None = ...,
-    below: float | None = ...,
-) -> int: ...
-
-
-@overload
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    whole: Literal[False] = ...,
-    at_least: float | None = ...,
-    above: float | None = ...,
-    at_most: float | None = ...,
-    below: float | None = ...,
+    name: str, value: Any, *, whole: Literal[False] = ..., **limits: Unpack[_Limits]
 ) -> float: ...
 
 

@@ -3,7 +3,7 @@
 `export_model` (in `exporter`) converts a model (`keras_to_tflite`), stores each weight in the encoding that
 suits its zeros and the processor (`encode`), compares the file with the model (`verify`), and writes it.
 `export_network` and, for captioners, `caption_files` say in which order. `flatbuffer` reads and changes
-files, `measure` and `timing` time them, `latency_budget` makes a model that is fast enough.
+files, `latency` and `timing` time them; `latency` also makes a model that is fast enough.
 """
 
 import importlib
@@ -14,10 +14,10 @@ _MODULES = {
     "ExportReport": "export_report",
     "FORMATS": "encode.formats",
     "LayerReport": "encode.encoded_file",
-    "check_exportable": "check",
+    "check_exportable": "exporter",
     "export_model": "exporter",
-    "model_latency": "measure.model_latency",
-    "prune_to_latency": "latency_budget",
+    "model_latency": "latency",
+    "prune_to_latency": "latency",
 }
 __all__ = list(_MODULES)
 

@@ -8,38 +8,25 @@ medians. Give the dense file first: the ratios say how many times faster and sma
 Memory is how much a separate process grows when it loads and runs the file. Desktop times are not phone
 times. All files are run, also those without a digest: compare only files that you trust.
 
---profile runs and times each operation of a file separately.
-
 examples:
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite
       on synthetic inputs
   python -m tfsparsecap_export.benchmark dense.tflite sparse.tflite --images photographs/ --runs 100
       on photographs, with captions of realistic length
-  python -m tfsparsecap_export.benchmark sparse.tflite --profile
-      the time of each layer
 """
 
 import argparse
 import dataclasses
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfsparsecap.captioning.captioners import captioner_path
-from tfsparsecap.command import only_json_on_stdout, parser, run, start_tensorflow
+from tfsparsecap.command import only_json_on_stdout, parser, print_json, run, start_tensorflow
 from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:
-    from tfsparsecap_export.measure.profiling import Profile
     from tfsparsecap_export.timing import Measurement
-
-
-#: Rows of the table of a profile; the other operations share the last row.
-_PROFILE_ROWS = 20
-# A profiled run is slower than a normal one.
-_PROFILED_RUNS = 30
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -64,7 +51,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     inputs.add_argument(
         "--inputs", type=int, default=16, metavar="N", help="number of synthetic inputs (default: 16)"
     )
-    options.add_argument("--profile", action="store_true", help="show the time of each operation")
     options.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return options.parse_args(argv)
 
@@ -82,27 +68,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     start_tensorflow()
     from tfsparsecap_export import timing
 
-    profiles = None
     with only_json_on_stdout(options.json):
         samples = timing.samples(options.files, images=options.images, count=options.inputs)
         results = timing.measure(
             options.files, samples, threads=options.threads, runs=options.runs, trust=True
         )
-        if options.profile:
-            from tfsparsecap_export.measure.profiling import profile
-
-            runs = min(options.runs, _PROFILED_RUNS)
-            profiles = [profile(path, samples, threads=options.threads, runs=runs) for path in options.files]
     if options.json:
-        entries = [dataclasses.asdict(result) for result in results]
-        for entry, of_file in zip(entries, profiles or [], strict=False):
-            entry["profile"] = dataclasses.asdict(of_file)
-        json.dump(entries, sys.stdout, indent=1)
-        print()
-        return
-    _print_table(results, options)
-    for path, result, of_file in zip(options.files, results, profiles or [], strict=False):
-        _print_profile(path, result.ms, of_file)
+        print_json([dataclasses.asdict(result) for result in results], indent=1)
+    else:
+        _print_table(results, options)
 
 
 def _print_table(results: list["Measurement"], options: argparse.Namespace) -> None:
@@ -152,32 +126,6 @@ def _comparison(result: "Measurement") -> str:
     if result.same_captions is None:
         return f"{result.difference:.1e}"
     return f"{result.same_captions} of {result.inputs}"
-
-
-def _print_profile(path: Path, ms: float, profile: "Profile") -> None:
-    """The time of each operation of a file."""
-    from tfsparsecap_export.tables import console, new_table
-
-    title = f"{path}: {profile.ms:.2f} ms in operations run one by one; {ms:.2f} ms in a whole run"
-    headings = "operation", "on", "per", "layer", "stored as", ">calls", ">ms", ">share"
-    table = new_table(title, *headings)
-
-    def add(operations, *texts):
-        sums = [sum(getattr(o, name) for o in operations) for name in ("calls", "ms", "share")]
-        table.add_row(*texts, f"{sums[0]:.0f}", f"{sums[1]:.3f}", f"{sums[2]:.1%}")
-
-    for o in profile.operations[:_PROFILE_ROWS]:
-        shape = " x ".join(map(str, o.shape or ()))
-        add([o], o.name, o.kernel, "word" if o.in_loop else "run", shape, o.stored or "")
-    others = profile.operations[_PROFILE_ROWS:]
-    if others:
-        add(others, f"{len(others)} others", "", "", "", "")
-    console().print(table)
-    in_loop = sum(o.ms for o in profile.operations if o.in_loop)
-    if in_loop:
-        console().print(f"{profile.ms - in_loop:.2f} ms once for each input, {in_loop:.2f} ms for the words.")
-    if profile.not_timed:
-        console().print(f"Not timed, because they do not run separately: {', '.join(profile.not_timed)}.")
 
 
 if __name__ == "__main__":

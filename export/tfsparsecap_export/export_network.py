@@ -1,24 +1,104 @@
-"""The export of a model that is not a captioner: convert, encode, verify, write."""
+"""The export of a model that is not a captioner: convert, encode, verify, write; what captioners share."""
 
+import dataclasses
 import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 
 from tfsparsecap.core.files import atomic_write
 from tfsparsecap.core.model_call import model_call
+from tfsparsecap.core.progress import Progress
 from tfsparsecap.errors import InputError
 from tfsparsecap_export import int8_network
-from tfsparsecap_export.encode import calibration, int8_weights
+from tfsparsecap_export.encode import calibration, formats, int8_weights, sparse
+from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, encode_file
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
-from tfsparsecap_export.request import Request, encode_and_verify, stays_float
+from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
 from tfsparsecap_export.verify import outputs
+from tfsparsecap_export.verify.outputs import Verification
 
 #: Time steps of a recurrent layer for which expected milliseconds are reported.
 _STEPS = 10
 _CONVOLUTIONS = "convolutions"
 _NO_SAMPLES = "Convolutions stay float without samples: give two or more to store them as int8."
+#: Which weights are rounded to float16. The next entry is tried if outputs change; it adds this note.
+_ROUNDINGS = {
+    "all": "",
+    "convolutions": "Rounding all weights to float16 changed {}: only the convolutions are rounded.",
+    "nothing": "Rounding weights to float16 changed {}: they are stored as float32.",
+}
+_NO_ZEROS = "No layer of the model is sparse: prune the model to make the file smaller and faster."
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """The arguments of `export_model` that do not depend on the kind of the model."""
+
+    path: Path
+    format: str
+    costs: Costs
+    samples: Any
+    sample_source: str
+    keep_float: tuple[str, ...]
+    progress: Progress
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether the format has int8 weights."""
+        return self.format in formats.INT8_FORMATS
+
+    def comparison(
+        self, inputs: dict[str, Any], examples: Sequence[Sample] = ()
+    ) -> tuple[Sequence[Sample], Sequence[Sample], str]:
+        """The inputs for the comparison with the Keras model.
+
+        Args:
+            inputs: specifications of the file's inputs by name.
+            examples: inputs that came with the model, the default of `samples`.
+
+        Returns:
+            The given inputs, perhaps none; those to compare; what they are, for the report.
+
+        Raises:
+            InputError: given inputs do not fit.
+        """
+        samples = as_samples(self.samples, inputs) if self.samples is not None else examples
+        check_samples(samples, inputs)
+        if self.samples is None and not examples:
+            return samples, synthetic_samples(inputs, 8), "synthetic inputs"
+        return samples, samples, self.sample_source
+
+    def encoder(
+        self, words: int, sources: dict[bytes, graph.Source], names: bool = True
+    ) -> Callable[..., EncodedFile]:
+        """`encode_file` for this format and target."""
+        return functools.partial(
+            encode_file, format=self.format, words=words, sources=sources, costs=self.costs, names=names
+        )
+
+    def kept_layers(
+        self, dense: bytes, encode: Callable[..., EncodedFile], parts: Sequence[str]
+    ) -> Sequence[str]:
+        """The layers that stay float.
+
+        Args:
+            dense: the float32 file.
+            encode: see `encoder`.
+            parts: names of what is not a single layer, such as "convolutions".
+
+        Raises:
+            InputError: there is no such layer.
+        """
+        if not self.keep_float:
+            return ()
+        layers = encode(dense, format="dense")[1]
+        names = [layer.name for layer in layers if layer.role != sparse.CONVOLUTION]
+        return matching_layers(self.keep_float, [*parts, *names])
 
 
 def export_network(model: keras.Model, request: Request, inputs: Any, batch: int | None) -> ExportReport:
@@ -49,7 +129,7 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         kept = request.kept_layers(dense, encode, (_CONVOLUTIONS, int8_network.ACTIVATIONS))
         expected = outputs.ExpectedOutputs(called)
         verify = functools.partial(outputs.verify_outputs, expected, samples=compared)
-        network: int8_network.Network = dense, []
+        network: EncodedFile = dense, []
         # Every second sample is for calibration; the others are for the check.
         samples = calibration.some(given[::2]) if len(given) > 1 and request.is_int8 else ()
         if samples and _CONVOLUTIONS not in kept:
@@ -91,18 +171,70 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         notes += stays_float(layers, _NO_SAMPLES)
     speedup = Speedup.of(content, dense, request.costs, _STEPS)
     atomic_write(request.path, content)
+    size, reports = len(content), tuple(layers)
     return ExportReport(
-        request.path,
-        len(content),
-        request.format,
-        _STEPS,
-        tuple(layers),
-        verification,
-        speedup,
-        tuple(notes),
+        request.path, size, request.format, _STEPS, reports, verification, speedup, tuple(notes)
     )
 
 
-def _with(network: int8_network.Network, encoded: int8_network.Network) -> int8_network.Network:
+def _with(network: EncodedFile, encoded: EncodedFile) -> EncodedFile:
     """A file with the reports on what was encoded before, too."""
     return encoded[0], [*network[1], *encoded[1]]
+
+
+def encode_and_verify(
+    encode: Callable[[str], EncodedFile], verify: Callable[..., Verification], format: str, result: str
+) -> tuple[bytes, list[LayerReport], Verification, list[str]]:
+    """Encodes a file and compares it with the Keras model; rounds fewer weights to float16 if they differ.
+
+    Args:
+        encode: which weights are rounded -> the file.
+        verify: compares a file; takes `all_float` and `tie`.
+        format: of the file.
+        result: what rounding must not change, for notes.
+
+    Returns:
+        The file, the reports on its constants, the comparison, and notes.
+
+    Raises:
+        InputError: the file does not agree with the model.
+    """
+    for rounded, note in _ROUNDINGS.items():
+        content, layers = encode(rounded)
+        all_float = all(layer.is_float for layer in layers)
+        is_rounded = all_float and rounded != "nothing" and format != "dense"
+        try:
+            verification = verify(
+                content, all_float=all_float, tie=outputs.ROUNDED_TIE if is_rounded else outputs.TIE
+            )
+        except outputs.Differs:
+            if not is_rounded or format == "compact":
+                raise
+            continue
+        notes = [note.format(result)] if note else []
+        if all(layer.pattern == "dense" for layer in layers):
+            notes.append(_NO_ZEROS)
+        return content, layers, verification, notes
+    raise AssertionError("nothing is rounded in the last attempt")
+
+
+def stays_float(layers: Sequence[LayerReport], note: str) -> list[str]:
+    """`note` if there are convolutions."""
+    return [note] if any(layer.role == sparse.CONVOLUTION for layer in layers) else []
+
+
+def matching_layers(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Layers whose path contains one of the patterns as whole parts: "lstm" matches "captioner/lstm/kernel".
+
+    Raises:
+        InputError: a pattern matches no layer.
+    """
+    layers = []
+    for pattern in patterns:
+        part = f"/{pattern.strip('/')}/"
+        matching = [name for name in names if part in f"/{name}/"]
+        if not matching:
+            known = ", ".join(names) or "none, the model has no such layers"
+            raise InputError(f"there is no layer {pattern} to keep float: the layers are {known}")
+        layers.extend(matching)
+    return list(dict.fromkeys(layers))

@@ -1,6 +1,7 @@
-"""`export_model`: writes a Keras model as a .tflite file after checking the file against the model."""
+"""`export_model` writes a Keras model as a .tflite file; `check_exportable` says early whether it can."""
 
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.core.files import check_output, check_suffix
 from tfsparsecap.core.progress import Progress, shown
 from tfsparsecap.errors import InputError
+from tfsparsecap.gates import gates
 from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, export_captioner
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import DEFAULT_TARGET, formats
 from tfsparsecap_export.encode.costs import of_target
-from tfsparsecap_export.export_network import export_network
+from tfsparsecap_export.export_network import Request, export_network
 from tfsparsecap_export.export_report import ExportReport
-from tfsparsecap_export.request import Request
+from tfsparsecap_export.verify.outputs import Verification
 
 
 def export_model(
@@ -97,3 +99,39 @@ def export_model(
         if is_captioner:
             return export_captioner(model, request, captions or CaptionOptions(), inputs, validation)
         return export_network(model, request, inputs, batch)
+
+
+def check_exportable(model: keras.Model, inputs: Any = None, *, batch: int | None = 1) -> Verification:
+    """Converts a model that is not trained yet, and compares the file on LiteRT with it. Nothing is written.
+
+    What the runtime lacks depends on operations, not on weights: Fourier transforms, tables of words, random
+    numbers or a state at inference, Python code that reads values of tensors, and others. Call it before
+    `sc.prune`. It takes seconds; networks with hundreds of layers take up to a minute.
+
+    Args:
+        model: built model without gates.
+        inputs: what the model is called with, as for `export_model`.
+        batch: batch size of the file, or None for any.
+
+    Returns:
+        The comparison: `error` is the largest difference, relative to the largest output.
+
+    Raises:
+        InputError: the model cannot be exported; the message names operations and layers.
+
+    Examples:
+        >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+        >>> check_exportable(model).error < 1e-3
+        True
+    """
+    if gates(model):
+        raise InputError(
+            f"{model.name} has gates already: check a model before sc.prune, or strip_pruning it"
+        )
+    captions = None
+    if isinstance(model, Captioner):  # its captions are random: only their scores are compared
+        captions = CaptionOptions(beam=1, max_length=4, search=None, tolerance=1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tflite"
+        report = export_model(model, path, "dense", captions=captions, inputs=inputs, batch=batch)
+    return report.verification

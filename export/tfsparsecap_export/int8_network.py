@@ -6,7 +6,7 @@ from typing import Any
 from tfsparsecap.core.progress import Progress, silent
 from tfsparsecap_export.encode import int8_activations, int8_encoder, int8_weights
 from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.encoded_file import LayerReport
+from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.samples import Sample
@@ -17,21 +17,19 @@ ACTIVATIONS = "activations"
 #: Int8 activations must take less than this share of the time that is expected with int8 weights only.
 FASTER = 0.95
 
-Network = tuple[bytes, list[LayerReport]]
-
 
 def choose(
     dense: bytes,
-    weights: Network,
+    weights: EncodedFile,
     rounded: dict[int, Rounded],
     *,
-    encode: Callable[[Network], bytes],
+    encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Any],
     calibration: Sequence[Sample],
     costs: Costs,
     activations: bool,
     keep_zeros: bool,
-) -> tuple[Network | None, list[str]]:
+) -> tuple[EncodedFile | None, list[str]]:
     """The fastest int8 network whose outputs are similar to those of the Keras model.
 
     Args:
@@ -77,7 +75,7 @@ def encoders(
     activations: bool,
     keep_zeros: bool,
     progress: Progress = silent,
-) -> tuple[dict[str, Network], list[str]]:
+) -> tuple[dict[str, EncodedFile], list[str]]:
     """A captioner with each of the int8 networks that may take the place of its encoder.
 
     Args:
@@ -95,14 +93,14 @@ def encoders(
     notes = int8_weights.note_on_shared(encoder)
     rounded = int8_weights.round_layers(encoder, images, progress=progress)
     options: dict[str, Any] = {"samples": len(images), "keep_zeros": keep_zeros, "multiplied": True}
-    found = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
+    networks = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
     if activations:
         try:
             prepared = int8_activations.prepare(encoder, rounded, images)
             quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
-            before = expected_ms(found[int8_encoder.NAME][0], costs)
+            before = expected_ms(networks[int8_encoder.NAME][0], costs)
             if expected_ms(quantized[0], costs) <= FASTER * before:
-                found = {int8_encoder.ACTIVATIONS: quantized, **found}
+                networks = {int8_encoder.ACTIVATIONS: quantized, **networks}
         except int8_activations.CannotQuantize as error:
             notes.append(f"The encoder's activations stay float: {error}.")
     return {
@@ -110,16 +108,16 @@ def encoders(
             int8_encoder.join_encoder(content, decoder),
             [int8_encoder.encoder_report(name, layers, len(images))],
         )
-        for name, (content, layers) in found.items()
+        for name, (content, layers) in networks.items()
     }, notes
 
 
 def _quantized(
     prepared: int8_activations.Prepared,
-    encode: Callable[[Network], bytes],
+    encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Any],
     keep_zeros: bool,
-) -> tuple[Network, bytes, list[str]]:
+) -> tuple[EncodedFile, bytes, list[str]]:
     """The network with int8 activations, its finished file, and notes.
 
     If outputs change too much, the activations of 1, 2, 4, … layers stay float, up to half of the layers,

@@ -20,13 +20,10 @@ def files(exported):
     return [str(exported("blocks", format)[0]) for format in ("dense", "auto")]
 
 
-def test_tables_of_two_files_with_profiles(files, capsys):
-    benchmark.main([*files, *QUICK, "--profile"])
+def test_table_of_two_files(files, capsys):
+    benchmark.main([*files, *QUICK])
     shown = capsys.readouterr().out
     assert "smaller" in shown and "ms/word" in shown and "of 2" in shown and "1 CPU thread(s)" in shown
-    assert shown.count("in a whole run") == shown.count("ms once for each input") == 2
-    assert "XNNPACK" in shown and "FULLY_CONNECTED" in shown
-    assert "int8 1x16" in shown and "256 x 160" in shown and " word " in shown
 
 
 def test_json_has_all_figures_of_each_file(files, capsys):
@@ -34,10 +31,7 @@ def test_json_has_all_figures_of_each_file(files, capsys):
     results = json.loads(capsys.readouterr().out)
     assert [result["path"] for result in results] == files
     figures = {"bytes", "ms", "speedup", "words", "ms_a_word", "peak_bytes", "load_ms", "same_captions"}
-    assert figures <= results[1].keys() and "profile" not in results[1]
-    benchmark.main([*files[1:], *QUICK, "--profile", "--json"])
-    (result,) = json.loads(capsys.readouterr().out)
-    assert {"name", "kernel", "layers", "shape", "stored", "ms"} <= result["profile"]["operations"][0].keys()
+    assert figures <= results[1].keys()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
-"""Validation scores in `fit`: how they are passed to a pruning method, and rejected metrics."""
+"""Validation scores in `fit` reach the pruning method; rejected metrics; emptied layers."""
+
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import PruningMethod, Relevance, prune, strip_pruning
-from tfsparsecap.pruning.feedback import ValidationDriven
+from tfsparsecap.pruning import PruningMethod, Relevance, Supermask, prune, strip_pruning
+from tfsparsecap.pruning.feedback import ValidationDriven, warn_of_emptied
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(40, 8)).astype("float32")
@@ -151,3 +153,43 @@ def test_epochs_without_validation_are_not_counted():
     model = made(method)
     history = model.fit(X, Y, validation_data=(X, Y), validation_freq=2, epochs=5, verbose=0).history
     assert history["sparsity"] == pytest.approx([0, 0, 0.5, 0.5, 0.75])
+
+
+def with_unused_layer():
+    """`unused` has no influence on the outputs, so all its weights are unimportant."""
+    inputs = keras.Input((16,))
+    unused = keras.layers.Dense(32, name="unused")(inputs)
+    hidden = keras.layers.Dense(64, activation="relu")(inputs)
+    found = keras.Model(
+        inputs, keras.layers.Dense(1)(hidden) + 0.0 * keras.ops.mean(unused, axis=-1, keepdims=True)
+    )
+    found.compile("adam", "mse")
+    return found
+
+
+DATA = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32), np.ones((64, 1), np.float32)
+
+
+def pruned(**options):
+    return prune(with_unused_layer(), Supermask(0.5, total_steps=12, **options))
+
+
+def test_a_layer_is_named_in_the_epoch_that_empties_it():
+    emptied = pruned(minimum_density=0.0)
+    expected = r"unused/kernel keeps 0 of 512; name them in skip, or set a larger minimum_density"
+    with pytest.warns(UserWarning, match=expected) as caught:
+        emptied.fit(*DATA, batch_size=16, epochs=3, verbose=0)
+    assert sum("keeps" in str(each.message) for each in caught) == 1, "once, not in each epoch"
+
+
+def test_other_trainings_are_quiet_and_keep_their_callbacks():
+    seen = []
+    own = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = pruned()
+        kept.fit(*DATA, batch_size=16, epochs=2, verbose=0, callbacks=own)
+        given = keras.callbacks.CallbackList([own], add_history=True, model=kept)
+        kept.fit(*DATA, batch_size=16, epochs=1, verbose=0, callbacks=given)
+        assert warn_of_emptied("model", kept.pruning) == frozenset()
+    assert seen == [0, 1, 0]

@@ -50,14 +50,14 @@ def check_input_file(path: str | os.PathLike, largest: int = LARGEST_INPUT) -> N
         OSError: the path cannot be used.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return
     except ValueError as error:  # a path with NUL
         raise InputError(f"{os.fspath(path)!r:.200} is not a path: correct it") from error
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         raise InputError(f"cannot read {path}: it is a device or a pipe; give a file")
-    if stat.S_ISREG(found.st_mode) and found.st_size > largest:
+    if stat.S_ISREG(status.st_mode) and status.st_size > largest:
         raise InputError(f"cannot read {path}: it is larger than {largest >> 20:,} MB; give another file")
 
 
@@ -183,13 +183,8 @@ def _temporary_file(path: Path) -> tuple[Path, int]:
         descriptor, name = tempfile.mkstemp(
             dir=path.parent, prefix=f"{_TEMPORARY}{path.stem[:_LONGEST_STEM]}-", suffix=path.suffix
         )
-        try:
-            if _lock(descriptor) and is_at(descriptor, name):
-                return Path(name), descriptor
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                return Path(name), descriptor
-            raise
+        if _is_ours(descriptor, name):
+            return Path(name), descriptor
         os.close(descriptor)  # another process took it for a leftover before it was locked
 
 
@@ -210,13 +205,8 @@ def temporary_folder(path: str | os.PathLike) -> Iterator[Path]:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # another process took it for a leftover before it was opened
-        try:
-            if _lock(descriptor) and is_at(descriptor, folder):
-                break
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                break
-            raise
+        if _is_ours(descriptor, folder):
+            break
         os.close(descriptor)  # another process took it for a leftover before it was locked
     try:
         yield folder
@@ -231,8 +221,8 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     Those of living processes are locked, and stay.
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        found = [Path(entry.path) for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
-        for leftover in found:
+        leftovers = [Path(entry.path) for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+        for leftover in leftovers:
             with contextlib.suppress(OSError):  # no locks, or not ours: then it stays
                 # Not through a symbolic link; a pipe must not block.
                 flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -251,6 +241,16 @@ def _lock(descriptor: int) -> bool:
     except (BlockingIOError, PermissionError):  # some file systems report EACCES
         return False
     return True
+
+
+def _is_ours(descriptor: int, path: str | os.PathLike) -> bool:
+    """Locks a new file; False if another process has taken it for a leftover. Without locks, none does."""
+    try:
+        return _lock(descriptor) and is_at(descriptor, path)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return True
+        raise
 
 
 def is_at(descriptor: int, path: str | os.PathLike) -> bool:

@@ -12,12 +12,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 
 #: Examples that are taken from arrays given as `inputs`.
 _EXAMPLES = 8
 #: What a call on unsuitable inputs raises.
 CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError)
+
+
+def check_model(model: Any, what: str, kind: type[keras.Layer] = keras.Model) -> None:
+    """Raises InputError if `model`, the argument of the function `what`, is no built model of Keras 3."""
+    if not isinstance(model, kind):
+        raise InputError(
+            f"{what} takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
+            " model with keras instead of tf_keras or torch"
+        )
+    if not model.built:
+        raise InputError(
+            f"{model.name} is not built, so it has no weights yet: first call it on a batch, or"
+            " model.build(input_shape)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +73,9 @@ class ModelCall:
         """
         missing = sorted(set(self.inputs) - set(tensors))
         if missing:
-            names = [*self.inputs]
-            raise InputError(f"a sample lacks {missing}: the inputs of {self.model.name} are {names}")
+            raise InputError(
+                f"a sample lacks {missing}: the inputs of {self.model.name} are {[*self.inputs]}"
+            )
         args, kwargs = self.structured({name: tf.convert_to_tensor(tensors[name]) for name in self.inputs})
         try:
             outputs = self.model(*args, **kwargs, training=False)
@@ -70,13 +85,13 @@ class ModelCall:
             if "symbolic" in str(error).lower():
                 raise InputError(
                     f"{self.model.name} runs Python code that depends on the values of tensors, which a file"
-                    f" cannot ({call_reason(error)}): use keras.ops, such as where and cond"
+                    f" cannot ({first_line(error)}): use keras.ops, such as where and cond"
                 ) from error
             given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
             sizes = {tensor.shape[0] for tensor in getattr(self.model, "inputs", None) or ()}
             batch = (sizes.pop() or "") if len(sizes) == 1 else ""  # what a functional model was built for
             raise InputError(
-                f"{self.model.name} cannot be called with the inputs {given} ({call_reason(error)}):"
+                f"{self.model.name} cannot be called with the inputs {given} ({first_line(error)}):"
                 f" {_advice(self.option)}; if it needs a batch of fixed size, give batch={batch} (or --batch)"
             ) from error
         leaves = [value for value in keras.tree.flatten(outputs) if value is not None]
@@ -157,20 +172,20 @@ class _Leaf:
     name: str | None = None
 
 
-def _leaf(given: Any, like: Any = None) -> _Leaf:
+def _leaf(value: Any, like: Any = None) -> _Leaf:
     """Describes one input; `like` is the symbolic input of a functional model."""
-    if isinstance(given, _Leaf):
-        return given
-    if _is_shape(given):
-        return _Leaf((None, *given), "float32" if like is None else str(like.dtype))
-    if isinstance(given, keras.KerasTensor | tf.TensorSpec):
-        name = given.name if given.name and not given.name.startswith("keras_tensor") else None
-        dtype = given.dtype if isinstance(given.dtype, str) else given.dtype.name
-        return _Leaf(tuple(given.shape), dtype, name=name)
-    array = np.asarray(given)
+    if isinstance(value, _Leaf):
+        return value
+    if _is_shape(value):
+        return _Leaf((None, *value), "float32" if like is None else str(like.dtype))
+    if isinstance(value, keras.KerasTensor | tf.TensorSpec):
+        name = value.name if value.name and not value.name.startswith("keras_tensor") else None
+        dtype = value.dtype if isinstance(value.dtype, str) else value.dtype.name
+        return _Leaf(tuple(value.shape), dtype, name=name)
+    array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise InputError(
-            f"{given!r:.60} cannot be an input: give an array, tf.TensorSpec or keras.Input, or a shape"
+            f"{value!r:.60} cannot be an input: give an array, tf.TensorSpec or keras.Input, or a shape"
             " without the first axis"
         )
     if array.dtype == np.float64:
@@ -180,14 +195,14 @@ def _leaf(given: Any, like: Any = None) -> _Leaf:
     return _Leaf(array.shape, array.dtype.name, array)
 
 
-def _is_shape(given: Any) -> bool:
-    return isinstance(given, list | tuple) and all(
-        size is None or (isinstance(size, int) and not isinstance(size, bool)) for size in given
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(
+        size is None or (isinstance(size, int) and not isinstance(size, bool)) for size in value
     )
 
 
-def _is_container(given: Any) -> bool:
-    return isinstance(given, Mapping) or (isinstance(given, list | tuple) and not _is_shape(given))
+def _is_container(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list | tuple) and not _is_shape(value))
 
 
 def _map(function: Any, structure: Any) -> Any:
@@ -211,14 +226,14 @@ def _packed(model: keras.Layer, own: Sequence[Any], leaves: Sequence[Any]) -> An
     return keras.tree.pack_sequence_as(structure, list(leaves))
 
 
-def _places(structure: Any, given: Any) -> list[tuple[int, Any]]:
+def _places(structure: Any, values: Any) -> list[tuple[int, Any]]:
     """What is given for each number in a structure of numbers; dictionaries may have another order."""
-    if isinstance(structure, Mapping) and isinstance(given, Mapping) and set(structure) == set(given):
-        pairs = [(structure[key], given[key]) for key in structure]
-    elif isinstance(structure, list | tuple) and _is_container(given) and len(structure) == len(given):
-        pairs = list(zip(structure, given.values() if isinstance(given, Mapping) else given, strict=True))
-    elif isinstance(structure, int) and not _is_container(given):
-        return [(structure, given)]
+    if isinstance(structure, Mapping) and isinstance(values, Mapping) and set(structure) == set(values):
+        pairs = [(structure[key], values[key]) for key in structure]
+    elif isinstance(structure, list | tuple) and _is_container(values) and len(structure) == len(values):
+        pairs = list(zip(structure, values.values() if isinstance(values, Mapping) else values, strict=True))
+    elif isinstance(structure, int) and not _is_container(values):
+        return [(structure, values)]
     else:
         return []
     return [place for pair in pairs for place in _places(*pair)]
@@ -231,18 +246,18 @@ def _for_functional(model: keras.Layer, own: Sequence[Any], inputs: Any, option:
         unknown = sorted(set(inputs) - set(names))
         if unknown:
             raise InputError(f"{option} names {unknown}, but the inputs of {model.name} are {names}")
-        given = [inputs.get(tensor.name, tensor) for tensor in own]
+        values = [inputs.get(tensor.name, tensor) for tensor in own]
     else:
-        given = _flat(inputs) if _is_container(inputs) else [inputs]
+        values = _flat(inputs) if _is_container(inputs) else [inputs]
         places = dict(_places(_packed(model, own, range(len(own))), inputs))
-        if len(places) == len(own) == len(given):  # else in the order of model.inputs
-            given = [places[number] for number in range(len(own))]
-        if len(given) != len(own):
+        if len(places) == len(own) == len(values):  # else in the order of model.inputs
+            values = [places[number] for number in range(len(own))]
+        if len(values) != len(own):
             raise InputError(
-                f"{option} has {len(given)} entries, but {model.name} takes {len(own)}: give one for each of"
+                f"{option} has {len(values)} entries, but {model.name} takes {len(own)}: give one for each of"
                 f" {names}"
             )
-    leaves = list(map(_leaf, given, own))
+    leaves = list(map(_leaf, values, own))
     for leaf, tensor in zip(leaves, own, strict=True):
         fits = len(leaf.shape) == len(tensor.shape) and all(
             None in (size, wanted) or size == wanted
@@ -287,17 +302,17 @@ def _parameters(model: keras.Layer) -> list[inspect.Parameter]:
     call = model.call if stock is None else functools.partial(stock.call, model)
     parameters = inspect.signature(call).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one for one in parameters if one.kind in named and one.name != "training"]
+    return [parameter for parameter in parameters if parameter.kind in named and parameter.name != "training"]
 
 
 def _arguments(model: keras.Layer, inputs: Any) -> tuple:
     """Positional and keyword arguments of a subclassed model."""
     parameters = _parameters(model)
-    required = [one for one in parameters if one.default is one.empty]
+    required = sum(parameter.default is parameter.empty for parameter in parameters)
     # Keras itself passes a mask if the user does not: only with other arguments it is one.
-    if isinstance(inputs, Mapping) and {"mask"} != set(inputs) <= {one.name for one in parameters}:
+    if isinstance(inputs, Mapping) and {"mask"} != set(inputs) <= {known.name for known in parameters}:
         return (), dict(inputs)
-    if isinstance(inputs, list | tuple) and _is_container(inputs) and len(required) > 1:
+    if isinstance(inputs, list | tuple) and _is_container(inputs) and required > 1:
         return tuple(inputs), {}
     return (inputs,), {}
 
@@ -305,24 +320,24 @@ def _arguments(model: keras.Layer, inputs: Any) -> tuple:
 def _names(model: keras.Layer, arguments: tuple) -> list[str]:
     """A name for each leaf: the user's, the key of a dictionary, or the argument with a number."""
     args, kwargs = arguments
-    parameters = [one.name for one in _parameters(model)]
-    found: list[str] = []
+    parameters = [item.name for item in _parameters(model)]
+    names: list[str] = []
 
     def visit(part: Any, name: str) -> None:
         if isinstance(part, Mapping):
             for key in part:
                 visit(part[key], str(key))
         elif isinstance(part, list | tuple):
-            for number, one in enumerate(part):
-                visit(one, f"{name}_{number}")
+            for number, item in enumerate(part):
+                visit(item, f"{name}_{number}")
         else:
-            found.append(part.name or name)
+            names.append(part.name or name)
 
     for number, argument in enumerate(args):
         visit(argument, parameters[number] if number < len(parameters) else f"inputs_{number}")
     for name, argument in kwargs.items():
         visit(argument, name)
-    return found
+    return names
 
 
 def identifier(name: str, kind: str = "input") -> str:
@@ -335,13 +350,13 @@ def identifier(name: str, kind: str = "input") -> str:
 
 def _unique(names: Sequence[str], kind: str = "input") -> list[str]:
     """The names as identifiers, with a number where two are equal; TensorFlow's graphs ignore case."""
-    found: dict[str, str] = {}  # lower case -> name
+    used: dict[str, str] = {}  # lower case -> name
     for name in (identifier(name, kind) for name in names):
         number, unique = 1, name
-        while unique.lower() in found:
+        while unique.lower() in used:
             number, unique = number + 1, f"{name}_{number}"
-        found[unique.lower()] = unique
-    return [*found.values()]
+        used[unique.lower()] = unique
+    return [*used.values()]
 
 
 def input_spec(
@@ -377,19 +392,9 @@ def _examples(
     names: Sequence[str], leaves: Sequence[_Leaf], batch: int | None
 ) -> tuple[dict[str, np.ndarray], ...]:
     """The rows of the user's arrays in batches; nothing if an input is not an array or has too few rows."""
-    size = batch or 1
     arrays = {name: leaf.array for name, leaf in zip(names, leaves, strict=True) if leaf.array is not None}
-    count = min((len(array) // size for array in arrays.values()), default=0)
+    count = min((len(array) // (batch or 1) for array in arrays.values()), default=0)
     if len(arrays) < len(names):
         return ()
-    return tuple(
-        {name: array[size * number : size * (number + 1)] for name, array in arrays.items()}
-        for number in range(min(count, _EXAMPLES))
-    )
-
-
-def call_reason(error: Exception) -> str:
-    """The first line of an error that says something, without Keras's colours and TensorFlow's location."""
-    lines = re.sub(r"\x1b\[\d+m|\{\{function_node .*?\}\} ?", "", str(error)).splitlines()
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("Exception encountered")]
-    return (said or [type(error).__name__])[0].rstrip(".")[:200]
+    starts = range(0, min(count, _EXAMPLES) * (batch or 1), batch or 1)
+    return tuple({name: x[start : start + (batch or 1)] for name, x in arrays.items()} for start in starts)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfsparsecap.core.files import DAMAGE
 from tfsparsecap.core.keras_internals import limited_weights
 from tfsparsecap.core.weight_files.keras_archive import check_archive, check_hdf5
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 
 #: What reading a damaged file raises. `DAMAGE` covers the archive, JSON and HDF5 (h5py raises OSError,
 #: KeyError, RuntimeError or ValueError, depending on what is damaged). Keras looks up classes and attributes
@@ -38,13 +38,13 @@ def load_model(path: str | os.PathLike, remedy: str) -> keras.Model:
     """
     path = Path(path)
     try:
-        archive = check_archive(path, keras.saving.get_custom_objects())
-        with limited_weights(archive.weight_bytes + _NETWORK_BYTES):
+        weight_bytes = check_archive(path, keras.saving.get_custom_objects())
+        with limited_weights(weight_bytes + _NETWORK_BYTES):
             model = keras.saving.load_model(path, compile=False, safe_mode=True)
         if not isinstance(model, keras.Model):
             raise ValueError("it contains no model")
     except LOADING_ERRORS as error:
-        raise InputError(f"cannot read {path} ({reason(error)}): {remedy}") from error
+        raise InputError(f"cannot read {path} ({first_line(error)}): {remedy}") from error
     return model
 
 
@@ -64,9 +64,4 @@ def load_model_weights(model: keras.Model, path: str | os.PathLike, remedy: str)
         model.load_weights(path)
     except LOADING_ERRORS as error:
         model.set_weights(before)
-        raise InputError(f"cannot read {path} ({reason(error)}): {remedy}") from error
-
-
-def reason(error: Exception) -> str:
-    """An exception as part of one sentence."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"cannot read {path} ({first_line(error)}): {remedy}") from error

@@ -1,8 +1,12 @@
 """Stock Keras layers with gates on their weights.
 
-Each layer reads its weights through gates (`tfsparsecap.gates`), which are open, closed, or sampled once per
-pass; with open gates it computes what the layer of Keras computes. `gated` turns layers of a model into
-these, `dense_embedding`, `convolutional` and `recurrent` list the forms.
+`GatedDense` is `keras.layers.Dense` in all but one thing: whatever reads its kernel gets the kernel times its
+gates (`tfsparsecap.gates`), each of which is open, closed, or sampled once per pass. With open gates it
+computes what `Dense` computes. `block_shape=(16, 1)` gives one gate to 16 neighbouring inputs of an output.
+
+`sc.prune` turns the layers of a model into these in place, and `sc.strip_pruning` turns them back (`gated`).
+The forms are listed in `dense_embedding`, `convolutional` and `recurrent`; a new one is a class of two lines:
+`class GatedDense(GatedLayer, keras.layers.Dense): kernel = GatedWeight()`.
 """
 
 from tfsparsecap.layers.convolutional import (

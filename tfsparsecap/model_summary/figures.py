@@ -1,8 +1,7 @@
 """The figures of a summary: for a weight, a layer, and the whole model."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 ALL, PRUNABLE, ENCODER, DECODER = "all weights", "prunable weights", "encoder", "decoder"
 
@@ -40,9 +39,6 @@ class Figures:
     def sparsity(self) -> float:
         return 1.0 - self.nonzeros / self.weights if self.weights else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "sparsity": self.sparsity}
-
 
 @dataclass(frozen=True)
 class WeightRow:
@@ -52,10 +48,6 @@ class WeightRow:
     shape: tuple[int, ...]
     prunable: bool
     figures: Figures
-
-    def as_dict(self) -> dict[str, Any]:
-        about = {"name": self.name, "shape": list(self.shape), "prunable": self.prunable}
-        return {**about, **self.figures.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -81,11 +73,6 @@ class LayerRow:
     @property
     def figures(self) -> Figures:
         return Figures.sum((weight.figures for weight in self.weights), self.own_flops)
-
-    def as_dict(self) -> dict[str, Any]:
-        part = {} if self.part is None else {"part": self.part}
-        about = {"name": self.name, "kind": self.kind, **part, "counted": self.counted}
-        return {**about, **self.figures.as_dict(), "tensors": [weight.as_dict() for weight in self.weights]}
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,16 +101,6 @@ class Summary:
     about: str
     notes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns everything, ready for JSON."""
-        return {
-            "name": self.name,
-            "flops_of": self.about,
-            "notes": list(self.notes),
-            "totals": {name: total.as_dict() for name, total in self.totals.items()},
-            "layers": [row.as_dict() for row in self.rows],
-        }
-
     def __repr__(self) -> str:
         whole = self.totals[ALL]
         return f"<Summary of {self.name}: {whole.nonzeros} of {whole.weights} weights, {whole.flops} FLOPs>"
@@ -138,8 +115,8 @@ def totals(rows: list[LayerRow]) -> dict[str, Figures]:
         weights = [w.figures for row in of_part for w in row.weights if w.prunable or not only_prunable]
         return Figures.sum(weights, 0 if only_prunable else sum(row.own_flops for row in of_part))
 
-    found = {ALL: total(None, False), PRUNABLE: total(None, True)}
+    figures = {ALL: total(None, False), PRUNABLE: total(None, True)}
     for part in (ENCODER, DECODER):
         if any(row.part == part for row in rows):
-            found |= {part: total(part, False), f"{part}, prunable": total(part, True)}
-    return found
+            figures |= {part: total(part, False), f"{part}, prunable": total(part, True)}
+    return figures

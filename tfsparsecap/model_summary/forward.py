@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.core.model_call import CALL_ERRORS, call_reason, model_call
-from tfsparsecap.errors import InputError
+from tfsparsecap.core.model_call import CALL_ERRORS, model_call
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
 
 #: Functions of `keras.ops` that multiply matrices; in functional models they are not layers.
@@ -86,29 +86,29 @@ def parts_of(
     fixed = {tensor.shape[0] for tensor in getattr(model, "inputs", None) or ()} - {None}
     batch = max(fixed, default=1)
     called = model_call(model, input_shapes, batch, option="input_shapes")
-    given = ", ".join(str(tuple(spec.shape)) for spec in called.inputs.values())
+    shapes = ", ".join(str(tuple(spec.shape)) for spec in called.inputs.values())
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tf.Tensor:
         return model(*args, **kwargs, training=False)
 
-    calls, _ = record(layers, model.name, given, call, *called.structured(called.inputs))
+    calls, _ = record(layers, model.name, shapes, call, *called.structured(called.inputs))
     notes = [f"batches have a fixed size: FLOPs are of {batch} examples"] if batch > 1 else []
     for layer in layers:
-        operations = [one for one in getattr(layer, "operations", []) if not isinstance(one, keras.Layer)]
-        uncounted = [one.name for one in operations if type(one).__name__ in _OPERATIONS]
+        operations = [each for each in getattr(layer, "operations", []) if not isinstance(each, keras.Layer)]
+        uncounted = [operation.name for operation in operations if type(operation).__name__ in _OPERATIONS]
         notes += [f"FLOPs of {name}, an operation of {layer.name}, are not counted" for name in uncounted]
     return Forward((("example", calls, 1),), "one example", tuple(notes))
 
 
 def record(
-    layers: Sequence[keras.Layer], name: str, given: str, function: Callable[..., Any], *specs: Any
+    layers: Sequence[keras.Layer], name: str, shapes: str, function: Callable[..., Any], *specs: Any
 ) -> tuple[Any, ...]:
     """Traces a function and records the calls of layers.
 
     Args:
         layers: the layers whose calls are recorded.
         name: of the model, and
-        given: its inputs, for messages.
+        shapes: its inputs, for messages.
         function: what is traced.
         specs: its arguments, with a `tf.TensorSpec` for each tensor.
 
@@ -127,7 +127,7 @@ def record(
         raise
     except CALL_ERRORS as error:
         raise InputError(
-            f"{name} cannot be called on inputs of shape {given} ({call_reason(error)}): give suitable"
+            f"{name} cannot be called on inputs of shape {shapes} ({first_line(error)}): give suitable"
             " input_shapes="
         ) from error
 

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.core.model_call import check_model
+from tfsparsecap.errors import check_number
 from tfsparsecap.model_summary import storage
 from tfsparsecap.model_summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
 from tfsparsecap.model_summary.formulas import PRODUCT
@@ -53,7 +54,7 @@ def summary(
         print_fn: function to print with, called once with the whole text; None prints to the terminal.
 
     Returns:
-        The same figures and more, with `as_dict()` for JSON.
+        The same figures and more; `dataclasses.asdict` makes a dictionary of it, for JSON.
 
     Raises:
         InputError: the model is not built, the shapes of its inputs are not known or not suitable, a number
@@ -65,7 +66,7 @@ def summary(
         >>> costs.totals["all weights"].weights, costs.totals["all weights"].flops
         (7850, 15680)
     """
-    _check(model)
+    check_model(model, "summary", keras.Layer)
     beam = check_number("beam", beam, whole=True, at_least=1)
     words = check_number("words", words, whole=True, at_least=1)
     layers = list(nested_layers(model))
@@ -109,7 +110,7 @@ def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
     """
     all_weights = {id(layer): weights_of_layer(layer) for _, layer in layers}
     prunable = {id(one.variable) for of_layer in all_weights.values() for one in of_layer if one.prunable}
-    seen, found = set(), {}
+    seen, counted = set(), {}
     for _, layer in layers:
         own = [
             weight
@@ -117,8 +118,8 @@ def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
             if id(weight.variable) not in seen and weight.prunable == (id(weight.variable) in prunable)
         ]
         seen |= {id(weight.variable) for weight in own}
-        found[id(layer)] = own
-    return found
+        counted[id(layer)] = own
+    return counted
 
 
 def _uses(run: Forward, weight: Weight) -> int:
@@ -147,15 +148,3 @@ def _weight_row(weight: Weight, uses: int, compress: bool) -> WeightRow:
     nonzeros = int(np.count_nonzero(values))
     figures = Figures(weight.size, nonzeros, 2 * uses * weight.size, 2 * uses * nonzeros, sizes)
     return WeightRow(weight.variable.name, tuple(weight.variable.shape), weight.prunable, figures)
-
-
-def _check(model: keras.Model) -> None:
-    if not isinstance(model, keras.Layer):
-        raise InputError(
-            f"summary takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}"
-        )
-    if not model.built:
-        raise InputError(
-            f"{model.name} is not built, so it has no weights: first call it on a batch, or"
-            " model.build(input_shape)"
-        )

@@ -12,15 +12,8 @@ from tfsparsecap.model_summary.figures import Figures, LayerRow, Summary
 #: Width of the tables in characters.
 WIDTH = 120
 #: Format -> heading.
-FORMATS = {
-    "float32": "float32",
-    "float16": "float16",
-    "coo": "COO",
-    "csr": "CSR",
-    "int8_blocks": "int8 blocks",
-    "gzip": "gzip",
-    "bzip2": "bzip2",
-}
+FORMATS = {name: name for name in ("float32", "float16")}
+FORMATS |= {"coo": "COO", "csr": "CSR", "int8_blocks": "int8 blocks", "gzip": "gzip", "bzip2": "bzip2"}
 
 
 def show(summary: Summary, print_fn: Callable[[str], None] | None = None) -> None:

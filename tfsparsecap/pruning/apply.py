@@ -9,11 +9,12 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
+from tfsparsecap.core.model_call import check_model
 from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
 from tfsparsecap.layers.gated import GATED_FORMS, GatedLayer, check_stock_form, gate_in_place, ungate_in_place
 from tfsparsecap.pruning import registry
-from tfsparsecap.pruning.emptied import warn_of_emptied
+from tfsparsecap.pruning.feedback import warn_of_emptied
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.pruned_model import (
     PrunedModel,
@@ -84,16 +85,7 @@ def prune(
         ['GatedDense', 'GatedDense']
     """
     method = registry.get(method, **options)
-    if not isinstance(model, keras.Model):
-        raise InputError(
-            f"prune takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
-            " model with keras instead of tf_keras or torch"
-        )
-    if not model.built:
-        raise InputError(
-            f"{model.name} is not built, so it has no weights to prune: first call it on a batch, or"
-            " model.build(input_shape)"
-        )
+    check_model(model, "prune")
     for part in keras_internals.nested_layers(model):
         if isinstance(part, PrunedModel):
             raise InputError(
@@ -246,7 +238,7 @@ def _obstacle(layer: keras.Layer, prune_frozen: bool) -> str | None:
 def _large_dense_weights(model: keras.Model, ungated_layers: dict[str, str]) -> list[str]:
     """Names large matrices without gates, except in layers that are skipped or frozen."""
     smallest = max(WARNED_SIZE, WARNED_SHARE * model.count_params())
-    found = []
+    listed = []
     for layer in keras_internals.nested_layers(model):
         reason = ungated_layers.get(layer.path or layer.name, "it has no gates")
         gated = {id(layer.stored_weight(name)) for name in getattr(layer, "gate_of", ())}
@@ -257,25 +249,25 @@ def _large_dense_weights(model: keras.Model, ungated_layers: dict[str, str]) -> 
             is_matrix = sum(length > 1 for length in weight.shape) > 1
             learns = weight.trainable or type(layer) in GATED_FORMS  # those with LoRA weights do not
             if is_matrix and size >= smallest and learns and id(weight) not in gated:
-                found.append(f"{weight.path} ({size} weights; {reason})")
-    return list(dict.fromkeys(found))
+                listed.append(f"{weight.path} ({size} weights; {reason})")
+    return list(dict.fromkeys(listed))
 
 
 def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
     """Returns the ids of the layers with these names, and of all layers inside them."""
-    found: set[int] = set()
+    named: set[int] = set()
     unknown = list(names)
     for layer in keras_internals.nested_layers(model, include_self=False):
         path = layer.path or layer.name
         for name in names:
             if layer.name == name or path == name or path.endswith(f"/{name}"):
-                found.update(id(part) for part in keras_internals.nested_layers(layer))
+                named.update(id(part) for part in keras_internals.nested_layers(layer))
                 unknown = [other for other in unknown if other != name]
     if unknown:
         raise InputError(
             f"skip contains {unknown}, but {model.name} has no such layers: use names as in model.summary()"
         )
-    return found
+    return named
 
 
 def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:

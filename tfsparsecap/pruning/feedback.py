@@ -1,4 +1,4 @@
-"""Passes validation scores of a pruned model to its pruning method."""
+"""Callbacks of pruned models: validation scores reach the method, and emptied layers the user."""
 
 import difflib
 import warnings
@@ -8,7 +8,8 @@ from typing import Any
 import keras
 
 from tfsparsecap.core.keras_internals import restart_averages
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, warn_caller
+from tfsparsecap.pruning.method import PruningMethod
 
 #: Keras's callbacks that save the training state; the method must get the epoch's logs before them.
 _SAVING = tuple(
@@ -16,6 +17,9 @@ _SAVING = tuple(
     for name in ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
     if hasattr(keras.callbacks, name)
 )
+
+#: Options that keep some weights in each layer -> what to set them to.
+_REMEDIES = {"allocation": 'allocation="uniform"', "minimum_density": "a larger minimum_density"}
 
 
 class ValidationDriven:
@@ -112,8 +116,62 @@ class Feedback(keras.callbacks.Callback):
             warnings.warn(f"judging by the first epochs, {error}", stacklevel=2)
 
 
-def with_callbacks(model: keras.Model, given: Mapping[str, Any], *added: keras.callbacks.Callback) -> Any:
-    """Returns the callbacks for `fit`: the given ones, others, a `Feedback`, and Keras's saving callbacks.
+def warn_of_emptied(name: str, method: PruningMethod, known: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Warns of kernels and tables that keep less than 1 % of their weights while all keep 5 % or more.
+
+    Args:
+        name: name of the model.
+        method: its pruning method.
+        known: paths of weights that were named before.
+
+    Returns:
+        The paths of all weights that have been named.
+    """
+    left = [
+        (weight.path, int(gate.open_count()), gate.size)
+        for weight, gate in zip(method.weights, method.gates, strict=True)
+    ]
+    if sum(count for _, count, _ in left) < 0.05 * method.gated_size:
+        return known
+    empty = {path: (count, size) for path, count, size in left if count < 0.01 * size and path not in known}
+    if empty:
+        listed = "; ".join(f"{path} keeps {count:,} of {size:,}" for path, (count, size) in empty.items())
+        config = method.get_config()
+        other = "".join(f", or set {remedy}" for option, remedy in _REMEDIES.items() if option in config)
+        warn_caller(f"{name} has hardly any weights left in some layers: {listed}; name them in skip{other}")
+    return known | empty.keys()
+
+
+class WatchEmptied(keras.callbacks.Callback):
+    """Warns at the end of the epoch in which pruning has emptied a layer, once for each layer.
+
+    `fit` of a pruned model adds it.
+
+    Args:
+        name: name of the model.
+        method: its pruning method.
+
+    Examples:
+        >>> import tfsparsecap as sc
+        >>> callbacks = [WatchEmptied("classifier", sc.Supermask(0.9, total_steps=100))]
+    """
+
+    def __init__(self, name: str, method: PruningMethod) -> None:
+        super().__init__()
+        self._name, self._method, self._known = name, method, frozenset[str]()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._known = warn_of_emptied(self._name, self._method, self._known)
+
+
+def pruning_callbacks(name: str, method: PruningMethod) -> list[keras.callbacks.Callback]:
+    """What a training loop other than `fit` needs for a pruned model."""
+    feedback = [Feedback(method)] if isinstance(method, ValidationDriven) else []
+    return [WatchEmptied(name, method), *feedback]
+
+
+def with_callbacks(model: keras.Model, arguments: Mapping[str, Any]) -> Any:
+    """Returns the callbacks for `fit`: the given ones, those of a pruned model, and Keras's saving callbacks.
 
     If all logs come from the model itself, the method's metric is checked first: one batch is evaluated to
     get the names. They are not known in advance if custom callbacks add logs, or if the data can be read only
@@ -121,9 +179,7 @@ def with_callbacks(model: keras.Model, given: Mapping[str, Any], *added: keras.c
 
     Args:
         model: a pruned model.
-        given: arguments of `fit` by name.
-        added: callbacks to add, unless there is one of the same class. A `Feedback` is added for methods that
-            are `ValidationDriven`.
+        arguments: arguments of `fit` by name.
 
     Returns:
         A list, or the given `CallbackList`, in the new order.
@@ -131,17 +187,18 @@ def with_callbacks(model: keras.Model, given: Mapping[str, Any], *added: keras.c
     Raises:
         InputError: the logs will not contain the method's metric.
     """
-    callbacks, method = given.get("callbacks"), model.pruning
+    callbacks, method = arguments.get("callbacks"), model.pruning
     own = callbacks.callbacks if isinstance(callbacks, keras.callbacks.CallbackList) else callbacks
     own = keras.tree.flatten(own) if own else []
-    added = tuple(one for one in added if type(one) not in map(type, own))
+    is_watched = any(isinstance(callback, WatchEmptied) for callback in own)
+    added = [] if is_watched else [WatchEmptied(model.name, method)]
     if isinstance(method, ValidationDriven) and not any(
         isinstance(callback, Feedback) and callback.method is method for callback in own
     ):
-        names = None if any(map(_may_add_logs, own)) else names_of_logs(model, given)
+        names = None if any(map(_may_add_logs, own)) else names_of_logs(model, arguments)
         if names is not None:
             method.check_metric(names)
-        added = (*added, Feedback(method, check_later=names is None))
+        added.append(Feedback(method, check_later=names is None))
     first = [callback for callback in own if not isinstance(callback, _SAVING)]
     order = [*first, *added, *(callback for callback in own if isinstance(callback, _SAVING))]
     if not isinstance(callbacks, keras.callbacks.CallbackList):
@@ -153,18 +210,18 @@ def with_callbacks(model: keras.Model, given: Mapping[str, Any], *added: keras.c
     return callbacks
 
 
-def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | None:
+def names_of_logs(model: keras.Model, arguments: Mapping[str, Any]) -> list[str] | None:
     """Returns the names of the logs that the model makes in an epoch; None if they are not known.
 
     Args:
         model: a compiled model.
-        given: arguments of `fit` by name.
+        arguments: arguments of `fit` by name.
     """
-    validation, validates = given.get("validation_data"), True
+    validation, validates = arguments.get("validation_data"), True
     if validation is None:
         # A validation split is part of the training data; without validation, use the names in training.
-        validation = given.get("x"), given.get("y"), given.get("sample_weight")
-        validates = bool(given.get("validation_split"))
+        validation = arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
+        validates = bool(arguments.get("validation_split"))
     x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
     if isinstance(x, Iterator) or x is None:
         return None
@@ -172,7 +229,7 @@ def names_of_logs(model: keras.Model, given: Mapping[str, Any]) -> list[str] | N
         x,
         y,
         sample_weight=weights,
-        batch_size=given.get("validation_batch_size") or given.get("batch_size"),
+        batch_size=arguments.get("validation_batch_size") or arguments.get("batch_size"),
         steps=getattr(model, "steps_per_execution", 1),
         verbose=0,
         return_dict=True,

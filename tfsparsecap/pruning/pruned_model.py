@@ -12,7 +12,6 @@ from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
-from tfsparsecap.pruning.emptied import WatchEmptied
 from tfsparsecap.pruning.feedback import with_callbacks
 from tfsparsecap.pruning.method import PruningMethod
 
@@ -100,18 +99,17 @@ class PrunedModel(_MixedModel):
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         signature = inspect.signature(super().fit)
-        kinds = {one.kind: one.name for one in signature.parameters.values()}
+        kinds = {parameter.kind: parameter.name for parameter in signature.parameters.values()}
         if inspect.Parameter.VAR_POSITIONAL in kinds:  # a class that passes *args and **kwargs to Keras
             signature = inspect.signature(functools.partial(keras.Model.fit, self))
-        given = signature.bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
         # Some classes have parameters of their own, in another order, and pass only **kwargs to Keras.
-        others = given.arguments.get(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
-        watch = WatchEmptied(self.name, self.pruning)
-        callbacks = with_callbacks(self, {**given.arguments, **others}, watch)
+        others = bound.arguments.get(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), {})
+        callbacks = with_callbacks(self, {**bound.arguments, **others})
         if "callbacks" in signature.parameters:
-            given.arguments["callbacks"] = callbacks
-            return super().fit(*given.args, **given.kwargs)
-        return super().fit(*given.args, **{**given.kwargs, "callbacks": callbacks})
+            bound.arguments["callbacks"] = callbacks
+            return super().fit(*bound.args, **bound.kwargs)
+        return super().fit(*bound.args, **{**bound.kwargs, "callbacks": callbacks})
 
     def train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}
@@ -221,8 +219,8 @@ def _remember_call(model: keras.Model, args: tuple[Any, ...], kwargs: dict[str, 
     object.__setattr__(model, "called_with", called)
 
 
-def _common(one: tf.TensorSpec, other: tf.TensorSpec) -> tf.TensorSpec:
-    common = one.most_specific_common_supertype([other])
+def _common(spec: tf.TensorSpec, other: tf.TensorSpec) -> tf.TensorSpec:
+    common = spec.most_specific_common_supertype([other])
     if common is None or common.shape.rank is None:
         raise ValueError("the tensors differ")
     return common

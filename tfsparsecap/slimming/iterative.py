@@ -3,7 +3,7 @@
 import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from keras.callbacks import Callback
 
 from tfsparsecap.core.keras_internals import nested_layers
-from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.slimming.groups import skipped
 from tfsparsecap.slimming.operation_graph import Graph, check_built, trace
@@ -53,13 +53,13 @@ def regularize_gammas(model: keras.Model, strength: float = 1e-4) -> keras.Model
     check_built(model, "sc.regularize_gammas", keras.Layer)
     strength = check_number("strength", strength, at_least=0)
     regularizer = keras.regularizers.L2(strength) if strength else None
-    found = False
+    is_regularized = False
     for layer in nested_layers(model):
         gamma = getattr(layer, "gamma", None)
         if isinstance(layer, keras.layers.BatchNormalization) and gamma is not None:
             layer.gamma_regularizer = gamma.regularizer = regularizer
-            found = True
-    if strength and not found:
+            is_regularized = True
+    if strength and not is_regularized:
         raise InputError(f"{model.name} has no batch normalisation with a gamma to regularize")
     return model
 
@@ -116,11 +116,7 @@ class Slim:
     def __init__(self, ratio: float = 0.5, iterations: int = 5, **options: Any) -> None:
         self.ratio = check_number("ratio", ratio, above=0, below=1)
         self.iterations = check_number("iterations", iterations, whole=True, at_least=1)
-        names = [field.name for field in fields(Options)]
-        for name in options:
-            if name not in names:
-                raise unknown_name("option of Slim", name, names)
-        self.options = Options(**options)
+        self.options = Options.named("Slim", options)
         self._given = options
         self.plans: list[SlimPlan] = []
         self.history: dict[str, list[float]] = {}
@@ -183,12 +179,12 @@ class Slim:
         """The options, with training examples as samples if none are given."""
         if "samples" in self._given:
             return self.options
-        given = dict(zip(("x", "y", "batch_size"), data, strict=False)) | arguments
+        named = dict(zip(("x", "y", "batch_size"), data, strict=False)) | arguments
         # Keras validates with the last ones.
-        share = 1 - (given.get("validation_split") or 0.0)
+        share = 1 - (named.get("validation_split") or 0.0)
         # A model for batches of one size, such as a stateful one, takes no others.
         is_fixed = any(layer.batch_shape[0] for layer in graph.input_layers.values())
-        batches = _examples(given.get("x"), given.get("batch_size") or 32, share, is_fixed)
+        batches = _examples(named.get("x"), named.get("batch_size") or 32, share, is_fixed)
         if batches is None:
             return self.options
         batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
@@ -237,23 +233,23 @@ def _examples(x: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any
         batches = (_rows(arrays, rows) for rows in split)
     else:
         batches = x
-    found: list[Any] = []
+    examples: list[Any] = []
     left = _EXAMPLES
     for batch in batches:
-        leaves = [one for one in keras.tree.flatten(batch) if one is not None]
-        if not all(hasattr(one, "__getitem__") for one in leaves):
+        leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
+        if not all(hasattr(leaf, "__getitem__") for leaf in leaves):
             return None  # sparse, or of several replicas
         number = len(leaves[0])
-        if not (is_fixed and found and number < len(keras.tree.flatten(found[0])[0])):
-            found.append(batch if is_fixed else _rows(batch, slice(left)))
+        if not (is_fixed and examples and number < len(keras.tree.flatten(examples[0])[0])):
+            examples.append(batch if is_fixed else _rows(batch, slice(left)))
         left -= number
         if left <= 0:
             break
-    return found
+    return examples
 
 
 def _rows(batch: Any, rows: Any) -> Any:
-    return keras.tree.map_structure(lambda one: None if one is None else one[rows], batch)
+    return keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[rows], batch)
 
 
 def _check_training(model: keras.Model, data: list[Any], arguments: dict[str, Any]) -> None:
@@ -270,9 +266,9 @@ def _check_training(model: keras.Model, data: list[Any], arguments: dict[str, An
             f"{model.name}, a {type(model).__name__}, has its own {own[0]}, which the slim model, a stock"
             " one, would lose: use sc.slim between trainings of your own instead of sc.Slim"
         )
-    if all(one is None for one in data):
+    if all(part is None for part in data):
         raise InputError("Slim.fit has no data to train on: give a data set, or inputs and targets")
-    if any(isinstance(one, Iterator) for one in data) and not arguments.get("steps_per_epoch"):
+    if any(isinstance(part, Iterator) for part in data) and not arguments.get("steps_per_epoch"):
         raise InputError(
             "Slim.fit would read a generator to its end in the first epoch: give steps_per_epoch= and a"
             " generator that does not end, or a data set"

@@ -9,14 +9,13 @@ from keras import layers
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import Rule, unknown
 from tfsparsecap.slimming.operation_graph import Ref
-from tfsparsecap.slimming.scope import Axes, Scope, refs
+from tfsparsecap.slimming.scope import Axes, Scope, positions, refs
 
 
 def along_axis(scope: Scope) -> None:
     """Softmax and sums along one axis keep the channels of that axis; the others pass."""
     axes = scope.axes(scope.only)
-    given = getattr(scope.operation, "axis", -1)
-    for axis in [given] if isinstance(given, int) else list(range(len(axes)) if given is None else given):
+    for axis in positions(getattr(scope.operation, "axis", -1), len(axes)):
         scope.freeze([axes[axis]], f"{scope.operation.name} works along the channels")
         axes[axis] = None
     scope.emit(axes)
@@ -25,20 +24,15 @@ def along_axis(scope: Scope) -> None:
 def reduction(scope: Scope) -> None:
     """Means, sums and extrema: an axis with channels that is reduced stays whole."""
     axes, layer = scope.axes(scope.only), scope.operation
-    given = layer.axis
-    gone = set(range(len(axes))) if given is None else {
-        one % len(axes) for one in ([given] if isinstance(given, int) else given)
-    }  # fmt: skip
-    scope.freeze([axes[one] for one in gone], f"{layer.name} reduces the channels")
-    if layer.keepdims:
-        scope.emit([None if one in gone else axis for one, axis in enumerate(axes)])
-    else:
-        scope.emit([axis for one, axis in enumerate(axes) if one not in gone])
+    gone = positions(layer.axis, len(axes))
+    scope.freeze([axes[place] for place in gone], f"{layer.name} reduces the channels")
+    left = [None if place in gone else axis for place, axis in enumerate(axes)]
+    scope.emit([axis for place, axis in enumerate(left) if layer.keepdims or place not in gone])
 
 
 def elementwise_of_several(scope: Scope) -> None:
     """Sums, products, maxima …: the channels of all operands are removed together."""
-    leaves = [one for one in keras.tree.flatten((scope.node.args, scope.node.kwargs)) if one is not None]
+    leaves = [leaf for leaf in keras.tree.flatten((scope.node.args, scope.node.kwargs)) if leaf is not None]
     scope.emit(scope.broadcast(leaves, f"{scope.operation.name} combines it with a constant"))
 
 
@@ -57,7 +51,7 @@ def rescaling(scope: Scope) -> None:
 
 
 def concatenate(scope: Scope) -> None:
-    indices = [one.index for one in refs(scope.node.args[0])]
+    indices = [ref.index for ref in refs(scope.node.args[0])]
     if len(indices) != len(scope.node.args[0]):
         return unknown(scope)
     rank = len(scope.shape(indices[0]))
@@ -91,7 +85,7 @@ def _fixed(scope: Scope, count: int) -> np.ndarray:
 
 
 def stack(scope: Scope) -> None:
-    indices = [one.index for one in refs(scope.node.args[0])]
+    indices = [ref.index for ref in refs(scope.node.args[0])]
     if len(indices) != len(scope.node.args[0]):
         return unknown(scope)
     axes = scope.broadcast(list(refs(scope.node.args[0])), f"{scope.operation.name} joins it")
@@ -104,12 +98,12 @@ def split(scope: Scope) -> None:
     axes, operation = scope.axes(scope.only), scope.operation
     along = operation.axis % len(axes)
     lengths = [scope.shape(index)[along] for index in scope.node.outputs]
-    starts = [sum(lengths[:one]) for one in range(len(lengths))]
+    starts = [sum(lengths[:place]) for place in range(len(lengths))]
     labels = axes[along]
     scope.tie_calls([along])
     for position, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         part = None if labels is None else labels[start : start + length]
-        scope.emit([part if one == along else axis for one, axis in enumerate(axes)], position)
+        scope.emit([part if place == along else axis for place, axis in enumerate(axes)], position)
     if labels is not None:
         scope.info.sizes["indices_or_sections"] = lambda count: [
             count(labels[:start]) for start in starts[1:]
@@ -118,10 +112,10 @@ def split(scope: Scope) -> None:
 
 def matmul(scope: Scope) -> None:
     """Products of two tensors: the contracted channels are removed together."""
-    given = [scope.argument(0, "x1"), scope.argument(1, "x2")]
-    if any(not isinstance(one, Ref) for one in given):
+    operands = [scope.argument(0, "x1"), scope.argument(1, "x2")]
+    if any(not isinstance(operand, Ref) for operand in operands):
         return unknown(scope)
-    first, second = (scope.axes(one.index) for one in given)
+    first, second = (scope.axes(operand.index) for operand in operands)
     if min(len(first), len(second)) < 2:
         return unknown(scope)
     _contract(scope, first[-1], second[-2])
@@ -129,7 +123,7 @@ def matmul(scope: Scope) -> None:
     batch: Axes = []
     for back in range(rank, 2, -1):
         pair = [axes[-back] for axes in (first, second) if back <= len(axes)]
-        labelled = [one for one in pair if one is not None]
+        labelled = [operand for operand in pair if operand is not None]
         if len(labelled) == 2:
             scope.labels.unite(labelled[0], labelled[1])
         elif len(pair) == 2:
@@ -150,15 +144,15 @@ def _contract(scope: Scope, first: Axis, second: Axis) -> None:
 def einsum(scope: Scope) -> None:
     subscripts = scope.operation.subscripts.replace(" ", "")
     operands = list(scope.node.args)
-    if "..." in subscripts or "->" not in subscripts or any(not isinstance(one, Ref) for one in operands):
+    if "..." in subscripts or "->" not in subscripts or not all(isinstance(leaf, Ref) for leaf in operands):
         return unknown(scope)
     terms, result = subscripts.split("->")
-    found: dict[str, list[Axis]] = {}
-    for term, one in zip(terms.split(","), operands, strict=True):
-        for letter, axis in zip(term, scope.axes(one.index), strict=True):
-            found.setdefault(letter, []).append(axis)
+    axes_of: dict[str, list[Axis]] = {}
+    for term, operand in zip(terms.split(","), operands, strict=True):
+        for letter, axis in zip(term, scope.axes(operand.index), strict=True):
+            axes_of.setdefault(letter, []).append(axis)
     known: dict[str, Any] = {}
-    for letter, axes in found.items():
+    for letter, axes in axes_of.items():
         labelled = [axis for axis in axes if axis is not None]
         if len(labelled) < len(axes) or (letter not in result and len(axes) == 1):
             scope.freeze(labelled, f"{scope.operation.name} combines it with channels that stay")

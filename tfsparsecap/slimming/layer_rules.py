@@ -1,5 +1,6 @@
 """How convolutions, dense layers, embeddings and normalisations create, pass on and couple channels."""
 
+import functools
 import string
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from keras import layers
 
 from tfsparsecap.slimming.labels import Axis
-from tfsparsecap.slimming.scope import Axes, Scope
+from tfsparsecap.slimming.scope import Scope, positions
 
 #: `rule(scope)` sets the labels of the outputs.
 Rule = Callable[[Scope], None]
@@ -37,92 +38,71 @@ def _check_activation(scope: Scope, created: list[Axis]) -> None:
         scope.freeze(created, f"{scope.operation.name} has the activation {name}")
 
 
-def _is_channels_first(scope: Scope) -> bool:
-    if getattr(scope.operation, "data_format", "channels_last") != "channels_first":
-        return False
-    scope.info.is_unknown = True
-    scope.freeze_all(f"{scope.operation.name} has channels first")
-    scope.emit([None] * len(scope.shape(scope.node.outputs[0])))
-    return True
+def _channels_last(rule: Callable[[Scope, Axis], Axis]) -> Rule:
+    """A rule from a function that takes the channels of the input and returns those of the output."""
+
+    @functools.wraps(rule)
+    def whole(scope: Scope) -> None:
+        if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
+            scope.info.is_unknown = True
+            scope.freeze_all(f"{scope.operation.name} has channels first")
+            return scope.emit_channels(None)
+        channels = rule(scope, scope.tie("inputs", scope.channels(scope.only)))
+        _check_activation(scope, [channels])
+        scope.emit_channels(channels)
+
+    return whole
 
 
-def _channels(scope: Scope, name: str) -> Axes:
-    """The axes of the input, all but the last of which stay whole."""
-    return scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
-
-
-def convolution(scope: Scope) -> None:
-    if _is_channels_first(scope):
-        return
-    layer, inputs = scope.operation, _channels(scope, "inputs")
-    into = scope.tie("inputs", inputs[-1])
-    if into is not None and layer.groups == len(into):
-        return _one_group_each(scope, inputs)
-    created = scope.create("channels", layer.filters)
+@_channels_last
+def convolution(scope: Scope, into: Axis) -> Axis:
+    layer = scope.operation
+    spatial: list[Axis] = [None] * len(layer.kernel_size)
+    if into is not None and layer.groups == len(into):  # as a depthwise convolution
+        passed = np.repeat(into, layer.filters // len(into))
+        scope.kernel(layer.kernel, *spatial, None, passed, creates=(len(spatial) + 1,))
+        scope.slot(layer.bias, passed)
+        scope.info.sizes |= {"filters": lambda count: count(passed), "groups": lambda count: count(into)}
+        return passed
+    created = scope.create("channels", layer.filters, size="filters")
     if layer.groups > 1:
         if into is not None:
-            table = into.reshape(layer.groups, -1)
-            scope.labels.unite_rows(table.T)
+            scope.labels.unite_rows(into.reshape(layer.groups, -1).T)
         scope.labels.unite_rows(created.reshape(layer.groups, -1).T)
     kernel_into = into if into is None else into[: len(into) // layer.groups]
-    spatial: list[Axis] = [None] * len(layer.kernel_size)
     scope.kernel(layer.kernel, *spatial, kernel_into, created, creates=(len(spatial) + 1,))
     scope.slot(layer.bias, created)
     scope.fold(layer.kernel, len(spatial), into)
-    scope.info.sizes["filters"] = lambda count: count(created)
-    _check_activation(scope, [created])
-    scope.emit([*inputs[:-1], created])
+    return created
 
 
-def _one_group_each(scope: Scope, inputs: Axes) -> None:
-    """A convolution with as many groups as channels is a depthwise convolution."""
-    layer, into = scope.operation, scope.info.known["inputs"]
-    assert into is not None
-    passed = np.repeat(into, layer.filters // len(into))
-    spatial: list[Axis] = [None] * len(layer.kernel_size)
-    scope.kernel(layer.kernel, *spatial, None, passed, creates=(len(spatial) + 1,))
-    scope.slot(layer.bias, passed)
-    scope.info.sizes |= {"filters": lambda count: count(passed), "groups": lambda count: count(into)}
-    _check_activation(scope, [passed])
-    scope.emit([*inputs[:-1], passed])
-
-
-def transposed_convolution(scope: Scope) -> None:
-    if _is_channels_first(scope):
-        return
-    layer, inputs = scope.operation, _channels(scope, "inputs")
-    into = scope.tie("inputs", inputs[-1])
-    created = scope.create("channels", layer.filters)
+@_channels_last
+def transposed_convolution(scope: Scope, into: Axis) -> Axis:
+    layer = scope.operation
+    created = scope.create("channels", layer.filters, size="filters")
     spatial: list[Axis] = [None] * len(layer.kernel_size)
     scope.kernel(layer.kernel, *spatial, created, into, creates=(len(spatial),))
     scope.slot(layer.bias, created)
     scope.fold(layer.kernel, len(spatial) + 1, into)
-    scope.info.sizes["filters"] = lambda count: count(created)
-    _check_activation(scope, [created])
-    scope.emit([*inputs[:-1], created])
+    return created
 
 
-def depthwise_convolution(scope: Scope) -> None:
-    if _is_channels_first(scope):
-        return
-    layer, inputs = scope.operation, _channels(scope, "inputs")
-    into = scope.tie("inputs", inputs[-1])
+@_channels_last
+def depthwise_convolution(scope: Scope, into: Axis) -> Axis:
+    layer = scope.operation
     passed = None if into is None else np.repeat(into, layer.depth_multiplier)
     spatial: list[Axis] = [None] * len(layer.kernel_size)
     # A depthwise kernel scales channels that others create; it counts for importance only.
     scope.kernel(layer.kernel, *spatial, into, None, creates=() if into is None else (len(spatial),))
     scope.slot(layer.bias, passed)
-    _check_activation(scope, [passed])
-    scope.emit([*inputs[:-1], passed])
+    return passed
 
 
-def separable_convolution(scope: Scope) -> None:
-    if _is_channels_first(scope):
-        return
-    layer, inputs = scope.operation, _channels(scope, "inputs")
-    into = scope.tie("inputs", inputs[-1])
+@_channels_last
+def separable_convolution(scope: Scope, into: Axis) -> Axis:
+    layer = scope.operation
     passed = None if into is None else np.repeat(into, layer.depth_multiplier)
-    created = scope.create("channels", layer.filters)
+    created = scope.create("channels", layer.filters, size="filters")
     spatial: list[Axis] = [None] * len(layer.kernel_size)
     scope.slot(layer.depthwise_kernel, *spatial, into, None)
     scope.kernel(layer.pointwise_kernel, *spatial, passed, created, creates=(len(spatial) + 1,))
@@ -134,19 +114,16 @@ def separable_convolution(scope: Scope) -> None:
         return keras.ops.depthwise_conv(inputs, layer.depthwise_kernel, layer.strides, padding, **options)
 
     scope.fold(layer.pointwise_kernel, len(spatial), passed, before=depthwise)
-    scope.info.sizes["filters"] = lambda count: count(created)
-    _check_activation(scope, [created])
-    scope.emit([*inputs[:-1], created])
+    return created
 
 
 def dense(scope: Scope) -> None:
     layer, inputs = scope.operation, scope.axes(scope.only)
     into = scope.tie("inputs", inputs[-1])
-    created = scope.create("units", layer.units)
+    created = scope.create("units", layer.units, size="units")
     scope.kernel(layer.kernel, into, created, creates=(1,))
     scope.slot(layer.bias, created)
     scope.fold(layer.kernel, 0, into)
-    scope.info.sizes["units"] = lambda count: count(created)
     _check_activation(scope, [created])
     scope.emit([*inputs[:-1], created])
 
@@ -205,17 +182,15 @@ def einsum_dense(scope: Scope) -> None:
 def embedding(scope: Scope) -> None:
     layer = scope.operation
     scope.freeze_all(f"{layer.name} looks up its input")
-    created = scope.create("units", layer.output_dim)
+    created = scope.create("units", layer.output_dim, size="output_dim")
     scope.kernel(layer.embeddings, None, created, creates=(1,))
-    scope.info.sizes["output_dim"] = lambda count: count(created)
-    scope.emit([*([None] * len(scope.shape(scope.only))), created])
+    scope.emit_channels(created)
 
 
 def batch_normalization(scope: Scope) -> None:
     layer, inputs = scope.operation, scope.axes(scope.only)
-    axes = [layer.axis] if isinstance(layer.axis, int) else list(layer.axis)
-    axis = axes[0] % len(inputs)
-    if len(axes) > 1:
+    axis, *others = positions(layer.axis, len(inputs))
+    if others:
         return unknown(scope)
     passed = scope.tie("inputs", inputs[axis])
     for variable in (layer.gamma, layer.beta, layer.moving_mean, layer.moving_variance):
@@ -228,9 +203,7 @@ def batch_normalization(scope: Scope) -> None:
 def layer_normalization(scope: Scope) -> None:
     """Layer and RMS normalisation of the last axis."""
     layer, inputs = scope.operation, scope.axes(scope.only)
-    given = getattr(layer, "axis", -1)
-    axes = [given] if isinstance(given, int) else list(given)
-    if len(axes) > 1 or axes[0] not in (-1, len(inputs) - 1):
+    if positions(getattr(layer, "axis", -1), len(inputs)) != [len(inputs) - 1]:
         return unknown(scope)
     passed = scope.tie("inputs", inputs[-1])
     for name in ("gamma", "beta", "scale"):

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.core.model_call import known_arguments
+from tfsparsecap.core.model_call import check_model, known_arguments
 from tfsparsecap.errors import InputError, first_line
 
 #: Length that stands for an unknown length of an input: of an image, or of a sequence.
@@ -87,11 +87,11 @@ class Graph:
 
     def consumers(self) -> dict[int, list[Node]]:
         """Tensor -> calls that take it."""
-        found: dict[int, list[Node]] = {index: [] for index in range(len(self.shapes))}
+        calls: dict[int, list[Node]] = {index: [] for index in range(len(self.shapes))}
         for node in self.nodes:
             for index in dict.fromkeys(node.inputs):
-                found[index].append(node)
-        return found
+                calls[index].append(node)
+        return calls
 
 
 def replace_refs(structure: Any, replacement: Callable[[int], Any]) -> Any:
@@ -111,18 +111,11 @@ def check_built(model: Any, what: str, kind: type[keras.Layer] = keras.Model) ->
     Raises:
         InputError: it is not.
     """
-    if not isinstance(model, kind):
-        raise InputError(
-            f"{what} takes a Keras 3 model, not a {type(model).__module__}.{type(model).__name__}: create the"
-            " model with keras"
-        )
-    if not model.built:
-        raise InputError(
-            f"{model.name} is not built, so it has no weights yet: first call it on a batch, or"
-            " model.build(input_shape)"
-        )
+    check_model(model, what, kind)
     quantized = [
-        one.name for one in keras_internals.nested_layers(model) if getattr(one, "quantization_mode", None)
+        layer.name
+        for layer in keras_internals.nested_layers(model)
+        if getattr(layer, "quantization_mode", None)
     ]
     if quantized:
         raise InputError(
@@ -150,11 +143,11 @@ def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
         return known[id(symbolic)]
 
     structure, results = keras_internals.functional_structure(functional)
-    graph.inputs = keras.tree.map_structure(lambda one: Ref(tensor(one)), structure)
+    graph.inputs = keras.tree.map_structure(lambda leaf: Ref(tensor(leaf)), structure)
     for symbolic in keras.tree.flatten(structure):
         graph.input_layers[tensor(symbolic)] = keras_internals.producer(symbolic)
     nested = _add(graph, functional, known, tensor, {})
-    graph.outputs = keras.tree.map_structure(lambda one: Ref(tensor(one)), results)
+    graph.outputs = keras.tree.map_structure(lambda leaf: Ref(tensor(leaf)), results)
     graph.output_names = tuple(functional.output_names)
     graph.is_sequential = isinstance(model, keras.Sequential) and not nested
     _infer_shapes(graph, originals)
@@ -193,14 +186,14 @@ def _add(
 
 def _given(name: str, model: keras.Model, inner: Any, arguments: Any) -> list[keras.KerasTensor]:
     """The tensors that a nested model is called with, in the order of its inputs."""
-    given = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
+    passed = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
     structure, _ = keras_internals.functional_structure(inner)
-    if isinstance(given, dict) and not isinstance(structure, dict):
-        given = [given[one.name] for one in keras.tree.flatten(structure)]
-    flat: list[keras.KerasTensor] = keras.tree.flatten(given)
+    if isinstance(passed, dict) and not isinstance(structure, dict):
+        passed = [passed[leaf.name] for leaf in keras.tree.flatten(structure)]
+    flat: list[keras.KerasTensor] = keras.tree.flatten(passed)
     mask = arguments.args[2] if len(arguments.args) > 2 else arguments.kwargs.get("mask")
-    own = [id(keras_internals.mask_of(one)) for one in flat]
-    if any(one is not None and id(one) not in own for one in keras.tree.flatten(mask)):
+    own = [id(keras_internals.mask_of(leaf)) for leaf in flat]
+    if any(leaf is not None and id(leaf) not in own for leaf in keras.tree.flatten(mask)):
         raise InputError(
             f"{name} calls the nested model {model.name} with mask=, which the slim model would lose: pass"
             " it to the layers inside, or let a layer such as keras.layers.Masking compute it"
@@ -277,15 +270,15 @@ def _are_tokens(functional: Any, symbolic: keras.KerasTensor) -> bool:
     moved, looked_up = {id(symbolic)}, False
     for node in keras_internals.functional_nodes(functional):
         operation = node.operation
-        if not any(id(one) in moved for one in node.arguments.keras_tensors):
+        if not any(id(leaf) in moved for leaf in node.arguments.keras_tensors):
             continue
         if type(operation).__name__ in _MOVES:
-            moved |= {id(one) for one in node.outputs}
+            moved |= {id(leaf) for leaf in node.outputs}
         elif isinstance(operation, keras.layers.Embedding):
             looked_up = True
         elif (inner := keras_internals.functional_of(operation)) is not None:
-            given = zip(_given(functional.name, operation, inner, node.arguments), inner.inputs, strict=True)
-            if not all(_are_tokens(inner, own) for outer, own in given if id(outer) in moved):
+            pairs = zip(_given(functional.name, operation, inner, node.arguments), inner.inputs, strict=True)
+            if not all(_are_tokens(inner, own) for outer, own in pairs if id(outer) in moved):
                 return False
             looked_up = True
         elif type(operation).__name__ not in _TAKES_INTEGERS:

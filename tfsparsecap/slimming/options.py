@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -38,9 +38,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.budget not in BUDGETS:
             raise unknown_name("budget", self.budget, BUDGETS)
-        if self.criterion is None:
-            object.__setattr__(self, "criterion", "l2" if self.samples is None else "taylor")
-        if self.criterion not in CRITERIA:
+        if self.criterion is not None and self.criterion not in CRITERIA:
             raise unknown_name("importance criterion", self.criterion, CRITERIA)
         check_number("multiple", self.multiple, whole=True, at_least=1)
         check_number("keep", self.keep, at_least=0, below=1)
@@ -66,25 +64,38 @@ class Options:
         assert self.latency is not None
         return check_number("the result of latency=", self.latency(model), above=0)
 
+    @classmethod
+    def named(cls, owner: str, options: dict[str, Any]) -> Self:
+        """The options of a function or class that takes them by name.
 
-def check_without_ratio(**options: Any) -> None:
-    """Raises InputError if one of the options that only a ratio needs is not its default."""
-    for field in fields(Options):
-        value = options.get(field.name, field.default)
-        if value is not field.default and (field.default is None or value != field.default):
-            raise InputError(
-                f"{field.name}= does nothing with ratio=None, which removes only channels that no kernel"
-                " uses: leave one of the two out"
-            )
+        Raises:
+            InputError: there is no such option, or it is out of range.
+        """
+        names = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in names:
+                raise unknown_name(f"option of {owner}", name, names)
+        return cls(**options)
+
+    def check_without_ratio(self) -> None:
+        """Raises InputError if one of the options that only a ratio needs is not its default."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_default = value is field.default or (field.default is not None and value == field.default)
+            if not is_default and field.name not in ("multiple", "skip"):
+                raise InputError(
+                    f"{field.name}= does nothing with ratio=None, which removes only channels that no kernel"
+                    " uses: leave one of the two out"
+                )
 
 
 def _skip(skip: Any) -> tuple[str | keras.Layer, ...]:
     is_one = isinstance(skip, (str, keras.Layer)) or not isinstance(skip, Iterable)
-    found = (skip,) if is_one else tuple(skip)
-    for one in found:
-        if not isinstance(one, (str, keras.Layer)):
-            raise InputError(f"skip contains {one!r:.100}: give layers, or names or patterns of names")
-    return found
+    entries = (skip,) if is_one else tuple(skip)
+    for entry in entries:
+        if not isinstance(entry, (str, keras.Layer)):
+            raise InputError(f"skip contains {entry!r:.100}: give layers, or names or patterns of names")
+    return entries
 
 
 def _repeatable(samples: Any) -> Any:
@@ -100,10 +111,10 @@ def _repeatable(samples: Any) -> Any:
         return samples
     if not isinstance(samples, Iterator):
         raise InputError(f"samples is {samples!r:.100}: give a list of batches, each as the model takes it")
-    found = list(itertools.islice(samples, MOST_BATCHES + 1))
-    if len(found) > MOST_BATCHES:
+    batches = list(itertools.islice(samples, MOST_BATCHES + 1))
+    if len(batches) > MOST_BATCHES:
         raise InputError(
             f"samples gives more than {MOST_BATCHES} batches: give a list of a few, such as"
             " list(itertools.islice(samples, 4))"
         )
-    return found
+    return batches

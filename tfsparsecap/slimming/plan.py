@@ -22,7 +22,7 @@ from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
 from tfsparsecap.slimming.operation_graph import trace
-from tfsparsecap.slimming.options import Options, check_without_ratio
+from tfsparsecap.slimming.options import Options
 from tfsparsecap.slimming.rebuild import Pair, rebuild, rebuild_pairs
 from tfsparsecap.slimming.regression import compensate
 
@@ -144,7 +144,7 @@ class SlimPlan:
 
 
 def _row(group: Group, removed: set[int]) -> GroupRow:
-    gone = sum(int(one) in removed for one in group.classes)
+    gone = sum(int(label) in removed for label in group.classes)
     names = tuple(source.name for source in group.sources)
     width = group.width
     return GroupRow(group.name, group.unit, names, group.size * width, (group.size - gone) * width)
@@ -183,10 +183,10 @@ def _announced(samples: Iterable[Any], progress: Progress) -> Iterator[Any]:
 def _unchanged(model: keras.Model) -> Iterator[None]:
     """Restores the states of stateful recurrent layers, which calls change."""
     states = [
-        one for layer in nested_layers(model) for one in keras.tree.flatten(getattr(layer, "states", []))
+        state for layer in nested_layers(model) for state in keras.tree.flatten(getattr(layer, "states", []))
     ]
-    variables = [one for one in states if isinstance(one, keras.Variable)]
-    values = [keras.ops.convert_to_numpy(one) for one in variables]
+    variables = [state for state in states if isinstance(state, keras.Variable)]
+    values = [keras.ops.convert_to_numpy(state) for state in variables]
     try:
         yield
     finally:
@@ -206,44 +206,35 @@ def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
         InputError: so much cannot be removed, as in `slim`.
     """
     # What can be removed does not depend on the criterion, and norms are computed fastest.
-    plan = plan_removal(model, ratio, replace(options, criterion="l2", samples=None))
-    assert plan is not None  # only a `Whole` can have lost enough
+    plan = _planned(model, ratio, replace(options, criterion="l2", samples=None))
     cost = getattr(plan.before, options.budget) if options.latency is None else options.measured(model)
     return Whole(cost, {group.key: group.size for group in plan.analysis.groups})
 
 
-def slim_plan(
-    model: keras.Model,
-    ratio: float | None = 0.5,
-    *,
-    budget: str = "channels",
-    criterion: str | None = None,
-    multiple: int = 8,
-    skip: str | keras.Layer | Iterable[str | keras.Layer] = (),
-    keep: float = 0.1,
-    samples: Any = None,
-    latency: Callable[[keras.Model], float] | None = None,
-) -> SlimPlan:
+def slim_plan(model: keras.Model, ratio: float | None = 0.5, **options: Any) -> SlimPlan:
     """Chooses the channels that `slim` with the same arguments removes, and shows what they cost.
 
     Args:
-        model: see `slim`.
-        ratio, budget, criterion, multiple, skip, keep, samples, latency: see `slim`.
+        model, ratio: see `slim`.
+        **options: other options of `slim`: budget, criterion, multiple, skip, keep, samples, latency.
 
     Returns:
         The plan. `print(plan)` shows a table, `plan.apply()` creates the slim model.
 
     Raises:
-        InputError: as in `slim`.
+        InputError: as in `slim`, or there is no such option.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
         >>> slim_plan(keras.Sequential(layers, name="classifier"), 0.5)
         <SlimPlan of classifier: 32 of 64 channels, 320 of 640 multiply-adds>
     """
-    options = Options(budget, criterion, multiple, skip, keep, samples, latency)
+    return _planned(model, ratio, Options.named("slim_plan", options))
+
+
+def _planned(model: keras.Model, ratio: float | None, options: Options) -> SlimPlan:
     if ratio is None:
-        check_without_ratio(budget=budget, criterion=criterion, keep=keep, samples=samples, latency=latency)
+        options.check_without_ratio()
     plan = plan_removal(model, ratio, options)
     assert plan is not None  # only a `Whole` can have lost enough
     return plan
@@ -278,9 +269,9 @@ def plan_removal(
         before = costs(analysis.alive(np.array([], np.int64)))
         choice = Choice(removed, before, costs(analysis.alive(removed)))
         return SlimPlan(model, analysis, choice, costs)
-    assert options.criterion is not None  # it has its default
+    criterion = options.criterion or ("l2" if options.samples is None else "taylor")
     with _unchanged(model):
-        scores = importance(analysis, options.criterion, model, options.samples)
+        scores = importance(analysis, criterion, model, options.samples)
 
     def measure(removed: np.ndarray) -> float:
         return options.measured(rebuild(analysis, analysis.alive(removed)))
@@ -344,14 +335,5 @@ def slim(
         >>> [layer.units for layer in smaller.layers]
         [32, 2]
     """
-    return slim_plan(
-        model,
-        ratio,
-        budget=budget,
-        criterion=criterion,
-        multiple=multiple,
-        skip=skip,
-        keep=keep,
-        samples=samples,
-        latency=latency,
-    ).apply()
+    options = Options(budget, criterion, multiple, skip, keep, samples, latency)
+    return _planned(model, ratio, options).apply()

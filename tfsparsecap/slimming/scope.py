@@ -113,13 +113,26 @@ class Scope:
                 raise RuntimeError(f"{self.operation.name}: {len(axis)} labels for an axis of {length}")
         self._axes[index] = axes
 
-    def create(self, unit: str, count: int) -> np.ndarray:
-        """Labels of new channels of the layer: the same in each of its calls."""
+    def emit_channels(self, channels: Axis, position: int = 0) -> None:
+        """Sets the labels of the last axis of an output; the others have none."""
+        rank = len(self.shape(self.node.outputs[position]))
+        self.emit([*[None] * (rank - 1), channels], position)
+
+    def create(self, unit: str, count: int, size: str | None = None) -> np.ndarray:
+        """Labels of new channels of the layer: the same in each of its calls.
+
+        Args:
+            unit: what the channels are.
+            count: their number.
+            size: the entry of the layer's configuration that is this number.
+        """
         if unit not in self.info.known:
             self.info.known[unit] = self.labels.create(self.node.operation.name, unit, count)
-        found = self.info.known[unit]
-        assert found is not None
-        return found
+        created = self.info.known[unit]
+        assert created is not None
+        if size is not None:
+            self.info.sizes[size] = lambda count: count(created)
+        return created
 
     def tie(self, name: str, axis: Axis) -> Axis:
         """Couples the channels that a layer takes in all its calls; returns those of the first call."""
@@ -157,7 +170,7 @@ class Scope:
 
     def fold(self, variable: Any, axis: int, labels: Axis, tensor: int | None = None, **options: Any) -> None:
         """Notes that a kernel multiplies these channels, by default of the first tensor."""
-        if labels is not None and not any(one.kernel is variable for one, _ in self.info.folds):
+        if labels is not None and not any(known.kernel is variable for known, _ in self.info.folds):
             tensor = self.only if tensor is None else tensor
             self.info.folds.append((Fold(variable, axis, tensor, **options), labels))
 
@@ -180,29 +193,29 @@ class Scope:
         for index in self.tensors():
             self.freeze(self.axes(index), reason)
 
-    def freeze_other(self, index: int, axis: int, reason: str) -> Axes:
-        """Keeps the channels of all axes of a tensor except one; returns the axes that are left."""
+    def channels(self, index: int) -> Axis:
+        """The labels of the last axis of a tensor; the channels of its other axes stay."""
         axes = self.axes(index)
-        kept = axis % len(axes)
-        self.freeze([one for position, one in enumerate(axes) if position != kept], reason)
-        return [one if position == kept else None for position, one in enumerate(axes)]
+        self.freeze(axes[:-1], f"{self.operation.name} works along this axis")
+        channels: Axis = axes[-1]
+        return channels
 
     def broadcast(self, tensors: list[Any], reason: str) -> Axes:
         """Couples tensors that are combined element by element; constants keep what they touch."""
-        shapes = [self.shape(one.index) if isinstance(one, Ref) else np.shape(one) for one in tensors]
+        shapes = [self.shape(leaf.index) if isinstance(leaf, Ref) else np.shape(leaf) for leaf in tensors]
         rank = max(map(len, shapes))
         result: Axes = [None] * rank
         for back in range(1, rank + 1):
             present, why = [], f"{self.operation.name} combines it with channels that stay"
-            for one, shape in zip(tensors, shapes, strict=True):
+            for tensor, shape in zip(tensors, shapes, strict=True):
                 if back > len(shape):
                     continue
-                axis = self.axes(one.index)[-back] if isinstance(one, Ref) else None
+                axis = self.axes(tensor.index)[-back] if isinstance(tensor, Ref) else None
                 if shape[-back] == 1:
                     self.freeze([axis], f"{self.operation.name} combines it with all channels")
                 else:
                     present.append(axis)
-                    why = why if isinstance(one, Ref) else reason
+                    why = why if isinstance(tensor, Ref) else reason
             labelled = [axis for axis in present if axis is not None]
             if len(labelled) != len(present):
                 self.freeze(labelled, why)
@@ -216,3 +229,9 @@ class Scope:
 def refs(structure: Any) -> list[Ref]:
     """The tensors in an argument."""
     return [leaf for leaf in keras.tree.flatten(structure) if isinstance(leaf, Ref)]
+
+
+def positions(axis: int | Iterable[int] | None, rank: int) -> list[int]:
+    """The axes that an operation's `axis` means, counted from the front; None means all."""
+    axes = range(rank) if axis is None else [axis] if isinstance(axis, int) else axis
+    return [place % rank for place in axes]

@@ -32,13 +32,12 @@ def recurrent(scope: Scope) -> None:
     layer = scope.operation
     if type(layer) not in GATES or len(scope.tensors()) > 1 + len(refs(scope.node.kwargs.get("mask"))):
         return unknown(scope)
-    inputs = scope.freeze_other(scope.only, -1, f"{layer.name} works along this axis")
-    units = scope.create("units", layer.units)
-    _cell(scope, layer, scope.tie("inputs", inputs[-1]), units)
-    scope.info.sizes["units"] = lambda count: count(units)
+    into = scope.tie("inputs", scope.channels(scope.only))
+    units = scope.create("units", layer.units, size="units")
+    _cell(scope, layer, into, units)
     scope.labels.mix(units)
-    for position, index in enumerate(scope.node.outputs):
-        scope.emit([*([None] * (len(scope.shape(index)) - 1)), units], position)
+    for position in range(len(scope.node.outputs)):
+        scope.emit_channels(units, position)
 
 
 def resized_inner(config: dict[str, Any], units: int) -> dict[str, Any]:
@@ -53,8 +52,7 @@ def bidirectional(scope: Scope) -> None:
     plain = all(type(part) in GATES for part in parts) and len(scope.node.outputs) == 1
     if not plain or len(scope.tensors()) > 1 + len(refs(scope.node.kwargs.get("mask"))):
         return unknown(scope)
-    inputs = scope.freeze_other(scope.only, -1, f"{layer.name} works along this axis")
-    into = scope.tie("inputs", inputs[-1])
+    into = scope.tie("inputs", scope.channels(scope.only))
     units = [scope.create(f"{side} units", layer.forward_layer.units) for side in ("forward", "backward")]
     # Keras gives both directions the same number of units.
     scope.labels.unite(units[0], units[1])
@@ -72,9 +70,7 @@ def bidirectional(scope: Scope) -> None:
     for name in ("layer", "backward_layer"):
         if config.get(name) is not None:
             scope.info.sizes[name] = resized(name)
-    result = np.concatenate(units) if layer.merge_mode == "concat" else units[0]
-    rank = len(scope.shape(scope.node.outputs[0]))
-    scope.emit([*([None] * (rank - 1)), result])
+    scope.emit_channels(np.concatenate(units) if layer.merge_mode == "concat" else units[0])
 
 
 def multi_head_attention(scope: Scope) -> None:
@@ -82,18 +78,17 @@ def multi_head_attention(scope: Scope) -> None:
     layer, config = scope.operation, scope.operation.get_config()
     query, value = scope.argument(0, "query"), scope.argument(1, "value")
     key = scope.argument(2, "key") or value
-    if any(not isinstance(one, Ref) for one in (query, key, value)) or config.get("use_gate"):
+    if any(not isinstance(tensor, Ref) for tensor in (query, key, value)) or config.get("use_gate"):
         return unknown(scope)
     parts = {name: getattr(layer, f"{name}_dense") for name in ("query", "key", "value", "output")}
     # The output kernel has one more axis for each further axis of `output_shape`.
     if len(scope.node.outputs) > 1 or len(parts["output"].kernel.shape) != 3:
         return unknown(scope)
-    heads = scope.create("heads", config["num_heads"])
-    keys = scope.create("key size", config["key_dim"])
-    values = scope.create("value size", config["value_dim"])
+    heads = scope.create("heads", config["num_heads"], size="num_heads")
+    keys = scope.create("key size", config["key_dim"], size="key_dim")
+    values = scope.create("value size", config["value_dim"], size="value_dim")
     for name, ref, columns in (("query", query, keys), ("key", key, keys), ("value", value, values)):
-        axes = scope.freeze_other(ref.index, -1, f"{layer.name} works along this axis")
-        into, dense = scope.tie(name, axes[-1]), parts[name]
+        into, dense = scope.tie(name, scope.channels(ref.index)), parts[name]
         scope.kernel(dense.kernel, into, heads, columns, creates=(1, 2))
         scope.slot(dense.bias, heads, columns)
         scope.fold(dense.kernel, 0, into, tensor=ref.index)
@@ -101,18 +96,11 @@ def multi_head_attention(scope: Scope) -> None:
     created = scope.create("output", dense.kernel.shape[-1])
     scope.kernel(dense.kernel, heads, values, created, creates=(2,))
     scope.slot(dense.bias, created)
-    scope.labels.mix(heads)
-    scope.labels.mix(keys)
-    scope.labels.mix(values)
+    for axis in (heads, keys, values):
+        scope.labels.mix(axis)
     scope.info.scale_query = keys
-    scope.info.sizes |= {
-        "num_heads": lambda count: count(heads),
-        "key_dim": lambda count: count(keys),
-        "value_dim": lambda count: count(values),
-        "output_shape": lambda count: (count(created),),
-    }
-    rank = len(scope.shape(scope.node.outputs[0]))
-    scope.emit([*([None] * (rank - 1)), created])
+    scope.info.sizes["output_shape"] = lambda count: (count(created),)
+    scope.emit_channels(created)
 
 
 def time_distributed(scope: Scope) -> None:
@@ -137,17 +125,16 @@ def time_distributed(scope: Scope) -> None:
 def transformer_encoder(scope: Scope) -> None:
     """KerasHub's layer: units of its feed-forward network are removed; heads and features stay."""
     layer = scope.operation
-    parts = {one.name: one for one in keras_internals.sublayers(layer)}
+    parts = {part.name: part for part in keras_internals.sublayers(layer)}
     inner, outer = (parts.get(f"feedforward_{name}_dense") for name in ("intermediate", "output"))
     if inner is None or outer is None or len(scope.node.outputs) > 1:
         return unknown(scope)
     scope.freeze_all(f"{layer.name} keeps the number of its features")
     shape = scope.shape(scope.only)
-    units = scope.create("units", layer.intermediate_dim)
+    units = scope.create("units", layer.intermediate_dim, size="intermediate_dim")
     scope.kernel(inner.kernel, None, units, creates=(1,))
     scope.slot(inner.bias, units)
     scope.slot(outer.kernel, units, None)
-    scope.info.sizes["intermediate_dim"] = lambda count: count(units)
     of_hub = getattr(layer.activation, "__name__", "") == "gelu_approximate"
     if not of_hub and not is_elementwise(layer.activation):
         scope.freeze([units], f"{layer.name} has an activation of all units")
@@ -157,7 +144,7 @@ def transformer_encoder(scope: Scope) -> None:
     # The projections of the attention, and the products of queries and keys, and of scores and values.
     scope.count(tokens, (4 * features, features), (None, None))
     scope.count(2 * shape[-2], shape, (None,) * len(shape))
-    scope.emit([None] * len(shape))
+    scope.emit_channels(None)
 
 
 LAYERS: dict[type, Rule] = {

@@ -7,7 +7,7 @@ import numpy as np
 from keras import layers
 
 from tfsparsecap.slimming.layer_rules import Rule, is_elementwise, unknown
-from tfsparsecap.slimming.scope import Axes, Count, Scope
+from tfsparsecap.slimming.scope import Axes, Count, Scope, positions
 
 
 def unchanged(scope: Scope) -> None:
@@ -24,12 +24,10 @@ def activation(scope: Scope) -> None:
 
 
 def spatial(scope: Scope) -> None:
-    """Pooling, padding, cropping and up-sampling: only the last axis may lose channels."""
+    """Pooling, padding, cropping, up-sampling and repetition: only the last axis may lose channels."""
     if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
         return unknown(scope)
-    axes = scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
-    rank = len(scope.shape(scope.node.outputs[0]))
-    scope.emit([None] * (rank - 1) + [axes[-1]])
+    scope.emit_channels(scope.channels(scope.only))
 
 
 def flatten(scope: Scope) -> None:
@@ -40,7 +38,7 @@ def flatten(scope: Scope) -> None:
 
 def _segments(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
     """Splits two shapes of the same size into the shortest runs of axes of the same size."""
-    found: list[tuple[list[int], list[int]]] = []
+    segments: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(before) or j < len(after):
         left: list[int] = []
@@ -57,8 +55,8 @@ def _segments(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[lis
                 j += 1
             else:
                 break
-        found.append((left, right))
-    return found
+        segments.append((left, right))
+    return segments
 
 
 def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], target: list[int]) -> Axes:
@@ -96,7 +94,7 @@ def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], ta
 
 def _becomes_heads(scope: Scope) -> bool:
     moving = {"Transpose", "Permute", "Swapaxes", "Moveaxis", "Einsum"}
-    return any(type(one.operation).__name__ in moving for one in scope.consumers())
+    return any(type(call.operation).__name__ in moving for call in scope.consumers())
 
 
 def reshape(scope: Scope) -> None:
@@ -114,20 +112,14 @@ def reshape(scope: Scope) -> None:
         else:
             result += _merge(scope, axes, left, shape, [target[j] for j in right])
     config = scope.operation.get_config()
-    for key in ("target_shape", "newshape"):
-        if key in config:
-            given = config[key]
-            given = [given] if isinstance(given, int) else list(given)
-            of_given = result[len(result) - len(given) :]
-
-            def resized(count: Count, given: list[Any] = given, of_given: Axes = of_given) -> tuple[Any, ...]:
-                return tuple(
-                    length if axis is None or length in (-1, None) else count(axis)
-                    for length, axis in zip(given, of_given, strict=True)
-                )
-
-            scope.info.sizes[key] = resized
-            scope.tie_calls(range(len(axes)))
+    key = next((name for name in ("target_shape", "newshape") if name in config), None)
+    if key is not None:
+        lengths = [config[key]] if isinstance(config[key], int) else list(config[key])
+        pairs = list(zip(lengths, result[len(result) - len(lengths) :], strict=True))
+        scope.info.sizes[key] = lambda count: tuple(
+            length if axis is None or length in (-1, None) else count(axis) for length, axis in pairs
+        )
+        scope.tie_calls(range(len(axes)))
     scope.emit(result)
 
 
@@ -144,36 +136,22 @@ def permute(scope: Scope) -> None:
         order[first], order[second] = order[second], order[first]
     else:
         order = list(range(len(axes)))[::-1]
-    scope.emit([axes[one] for one in order])
+    scope.emit([axes[place] for place in order])
 
 
 def expand_dims(scope: Scope) -> None:
-    axes, given = scope.axes(scope.only), scope.operation.axis
-    rank = len(scope.shape(scope.node.outputs[0]))
-    new = {one % rank for one in ([given] if isinstance(given, int) else given)}
-    left = iter(axes)
-    scope.emit([None if one in new else next(left) for one in range(rank)])
+    rank, left = len(scope.shape(scope.node.outputs[0])), iter(scope.axes(scope.only))
+    new = positions(scope.operation.axis, rank)
+    scope.emit([None if place in new else next(left) for place in range(rank)])
 
 
 def squeeze(scope: Scope) -> None:
-    axes, shape, given = scope.axes(scope.only), scope.shape(scope.only), scope.operation.axis
-    if given is None:
+    if scope.operation.axis is None:
         return unknown(scope)
-    gone = {one % len(shape) for one in ([given] if isinstance(given, int) else given)}
-    scope.freeze([axes[one] for one in gone], f"{scope.operation.name} removes the axis")
-    scope.emit([axis for one, axis in enumerate(axes) if one not in gone])
-
-
-def global_pooling(scope: Scope) -> None:
-    if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
-        return unknown(scope)
-    axes = scope.freeze_other(scope.only, -1, f"{scope.operation.name} works along this axis")
-    rank = len(scope.shape(scope.node.outputs[0]))
-    scope.emit([None] * (rank - 1) + [axes[-1]])
-
-
-def repeat_vector(scope: Scope) -> None:
-    scope.emit([None, None, scope.axes(scope.only)[-1]])
+    axes = scope.axes(scope.only)
+    gone = positions(scope.operation.axis, len(axes))
+    scope.freeze([axes[place] for place in gone], f"{scope.operation.name} removes the axis")
+    scope.emit([axis for place, axis in enumerate(axes) if place not in gone])
 
 
 def get_item(scope: Scope) -> None:
@@ -181,33 +159,33 @@ def get_item(scope: Scope) -> None:
     axes, shape = scope.axes(scope.only), scope.shape(scope.only)
     key = scope.argument(1, "key")
     key = list(key) if isinstance(key, (tuple, list)) else [key]
-    if any(not (one is None or one is Ellipsis or isinstance(one, (int, slice))) for one in key):
+    if any(not (index is None or index is Ellipsis or isinstance(index, (int, slice))) for index in key):
         return unknown(scope)
     if Ellipsis in key:
         at = key.index(Ellipsis)
-        missing = len(axes) - sum(one is not None and one is not Ellipsis for one in key)
+        missing = len(axes) - sum(index is not None and index is not Ellipsis for index in key)
         key[at : at + 1] = [slice(None)] * missing
-    key += [slice(None)] * (len(axes) - sum(one is not None for one in key))
+    key += [slice(None)] * (len(axes) - sum(index is not None for index in key))
     result: Axes = []
     cut: dict[int, tuple[np.ndarray, int, int]] = {}
     sliced: list[int] = []
     position = 0
-    for place, one in enumerate(key):
-        if one is None:
+    for place, index in enumerate(key):
+        if index is None:
             result.append(None)
             continue
         axis = axes[position]
-        if isinstance(one, slice) and one != slice(None):
+        if isinstance(index, slice) and index != slice(None):
             sliced.append(position)
-        if isinstance(one, int):
+        if isinstance(index, int):
             scope.freeze([axis], f"{scope.operation.name} picks a channel")
-        elif axis is None or one == slice(None):
+        elif axis is None or index == slice(None):
             result.append(axis)
-        elif one.step not in (None, 1):
+        elif index.step not in (None, 1):
             scope.freeze([axis], f"{scope.operation.name} picks channels")
             result.append(None)
         else:
-            start, stop, _ = one.indices(shape[position])
+            start, stop, _ = index.indices(shape[position])
             result.append(axis[start:stop])
             cut[place] = (axis, start, stop)
         position += 1
@@ -220,8 +198,8 @@ def get_item(scope: Scope) -> None:
             new = [
                 slice(count(cut[place][0][: cut[place][1]]), count(cut[place][0][: cut[place][2]]))
                 if place in cut
-                else one
-                for place, one in enumerate(key)
+                else index
+                for place, index in enumerate(key)
             ]
             return (args[0], tuple(new)), {}
 
@@ -232,10 +210,10 @@ def get_item(scope: Scope) -> None:
 def pad(scope: Scope) -> None:
     """Padding with zeros; channels that are padded are new ones, which may be removed like others."""
     axes, operation = scope.axes(scope.only), scope.operation
-    given = operation.get_config()["pad_width"]
-    if not isinstance(given, (list, tuple)) or len(given) != len(axes):
+    pad_width = operation.get_config()["pad_width"]
+    if not isinstance(pad_width, (list, tuple)) or len(pad_width) != len(axes):
         return unknown(scope)
-    widths = [list(one) for one in given]
+    widths = [list(width_of_axis) for width_of_axis in pad_width]
     labels = axes[-1]
     if operation.mode != "constant" or scope.argument(1, "constant_values"):
         return unknown(scope)
@@ -252,7 +230,7 @@ def pad(scope: Scope) -> None:
 def broadcast_to(scope: Scope) -> None:
     axes = scope.axes(scope.only)
     target = scope.shape(scope.node.outputs[0])
-    given = list(scope.operation.shape)
+    lengths = list(scope.operation.shape)
     result: Axes = [*([None] * (len(target) - len(axes))), *axes]
     for place, axis in enumerate(result):
         if axis is not None and len(axis) != target[place]:
@@ -260,7 +238,7 @@ def broadcast_to(scope: Scope) -> None:
             result[place] = None
     scope.tie_calls(range(len(axes)))
     scope.info.sizes["shape"] = lambda count: tuple(
-        length if axis is None else count(axis) for length, axis in zip(given, result, strict=True)
+        length if axis is None else count(axis) for length, axis in zip(lengths, result, strict=True)
     )
     scope.emit(result)
 
@@ -274,9 +252,7 @@ _SPATIAL = (
     layers.MaxPooling1D, layers.MaxPooling2D, layers.MaxPooling3D, layers.AveragePooling1D,
     layers.AveragePooling2D, layers.AveragePooling3D, layers.ZeroPadding1D, layers.ZeroPadding2D,
     layers.ZeroPadding3D, layers.Cropping1D, layers.Cropping2D, layers.Cropping3D, layers.UpSampling1D,
-    layers.UpSampling2D, layers.UpSampling3D, layers.Resizing,
-)  # fmt: skip
-_GLOBAL = (
+    layers.UpSampling2D, layers.UpSampling3D, layers.Resizing, layers.RepeatVector,
     layers.GlobalAveragePooling1D, layers.GlobalAveragePooling2D, layers.GlobalAveragePooling3D,
     layers.GlobalMaxPooling1D, layers.GlobalMaxPooling2D, layers.GlobalMaxPooling3D,
 )  # fmt: skip
@@ -284,9 +260,7 @@ LAYERS: dict[type, Rule] = {
     **dict.fromkeys(_UNCHANGED_LAYERS, unchanged),
     **dict.fromkeys((layers.Activation,), activation),
     **dict.fromkeys(_SPATIAL, spatial),
-    **dict.fromkeys(_GLOBAL, global_pooling),
     layers.Flatten: flatten,
     layers.Reshape: reshape,
     layers.Permute: permute,
-    layers.RepeatVector: repeat_vector,
 }

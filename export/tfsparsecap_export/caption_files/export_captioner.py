@@ -19,9 +19,10 @@ from tfsparsecap_export.caption_files import caption_check, caption_graph, quali
 from tfsparsecap_export.caption_files.bundle_writer import make_bundle, plain_description
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import calibration, int8_encoder
+from tfsparsecap_export.encode.encoded_file import EncodedFile
+from tfsparsecap_export.export_network import Request, encode_and_verify, stays_float
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
-from tfsparsecap_export.request import Encoded, Request, encode_and_verify, stays_float
 from tfsparsecap_export.verify import outputs
 
 if TYPE_CHECKING:
@@ -122,11 +123,11 @@ def export_captioner(
         kept = request.kept_layers(dense, encode_file, parts)
         has_encoder = "image" in inputs and getattr(captioner, "encoder", None) is not None
         images = calibration.some(validation.samples) if validation is not None and has_encoder else ()
-        encoders: dict[str, int8_network.Network] = {}
+        encoders: dict[str, EncodedFile] = {}
         if images and request.is_int8 and int8_encoder.NAME not in kept:
             encoders, notes = _int8_encoders(captioner, request, inputs, search_graph, images, kept)
 
-        def encode(kept: Sequence[str], rounded: str = "all") -> Encoded:
+        def encode(kept: Sequence[str], rounded: str = "all") -> EncodedFile:
             """The file in which some layers stay float."""
             content, before = next(
                 (found for name, found in encoders.items() if name not in kept), (dense, [])
@@ -188,7 +189,7 @@ def _int8_encoders(
     search_graph: Callable[[dict[str, tf.TensorSpec]], bytes],
     images: Sequence[dict],
     kept: Sequence[str],
-) -> tuple[dict[str, int8_network.Network], list[str]]:
+) -> tuple[dict[str, EncodedFile], list[str]]:
     """The files with an int8 encoder, see `int8_network.encoders`."""
     encoder = caption_graph.encoder_graph(captioner, inputs["image"])
     features = tf.TensorSpec(int8_encoder.output_shape(encoder), tf.float32, name="features")

@@ -12,7 +12,7 @@ from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
-from tfsparsecap_export.encode.encoded_file import LayerReport, layer_name
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, layer_name
 from tfsparsecap_export.samples import Sample
 
 #: Fraction of the CIDEr that int8 may cost; if it costs more, some layers stay float.
@@ -108,9 +108,9 @@ def calibrate_confidence(
     scores, lengths, good, likeliest = [], [], [], []
     drawn = _drawn_images(validation.samples)
     text = f"calibrating the confidence on {len(validation.samples)} images"
-    found = best_captions(content, counted(progress, text, [*validation.samples, *drawn]))
+    captions = best_captions(content, counted(progress, text, [*validation.samples, *drawn]))
     expected = [*validation.references, *([()] * len(drawn))]
-    for (token_ids, score, object_), references in zip(found, expected, strict=True):
+    for (token_ids, score, object_), references in zip(captions, expected, strict=True):
         scores.append(score)
         likeliest.append(object_)
         lengths.append(caption_length(token_ids, end_id))
@@ -143,13 +143,13 @@ def ciders(
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
     from tfsparsecap.captioning.metrics.scores import cider_of_images  # models without captions do without it
 
-    found = best_captions(content, counted(progress, text, validation.samples))
-    captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(found)}
+    best = best_captions(content, counted(progress, text, validation.samples))
+    captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(best)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
 
 
 def choose_float_layers(
-    encode: Callable[[Sequence[str]], tuple[bytes, list[LayerReport]]],
+    encode: Callable[[Sequence[str]], EncodedFile],
     float_content: bytes,
     validation: CaptionedSamples,
     keep_float: Sequence[str] = (),

@@ -67,6 +67,10 @@ class LayerReport:
         return encodings.ENCODINGS[self.encoding].is_float
 
 
+#: The content of a file, and reports on its encoded constants.
+EncodedFile = tuple[bytes, list[LayerReport]]
+
+
 def encode_file(
     dense: bytes,
     format: str,
@@ -77,7 +81,7 @@ def encode_file(
     keep_float: Collection[str] = (),
     costs: Costs | None = None,
     names: bool = True,
-) -> tuple[bytes, list[LayerReport]]:
+) -> EncodedFile:
     """Stores the weights of a dense .tflite file in the encodings of a format.
 
     Args:
@@ -210,7 +214,7 @@ def _counted_once(
     """
     counted: collections.Counter[int] = collections.Counter()
     stored: set[bytes] = set()
-    found = []
+    counted_reports = []
     for report, source, data in zip(reports, sources, values, strict=True):
         # The zeros of a layer may be those of another one.
         if report.nonzeros and counted[id(source)] >= source.weights:
@@ -220,8 +224,8 @@ def _counted_once(
         if key in stored:
             report = dataclasses.replace(report, bytes=report.bytes - data.nbytes)
         stored.add(key)
-        found.append(report)
-    return found
+        counted_reports.append(report)
+    return counted_reports
 
 
 def layer_name(name: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfsparsecap_export.encode import int8_weights, sparse
 from tfsparsecap_export.encode.calibration import Layer, find_layers, ranges, weighted_operators
-from tfsparsecap_export.encode.encoded_file import LayerReport
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
@@ -60,20 +60,20 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     model = flatfile.read_model(content)
     if len(model.subgraphs) > 1:
         raise CannotQuantize("the network has loops")
-    found = ranges(content, samples)
+    limits_of = ranges(content, samples)
     losses = {}
     graph = model.subgraphs[0]
     for position, layer in enumerate(find_layers(model)):
         if position not in rounded:
             continue
         if layer.name != "TRANSPOSE_CONV":  # TensorFlow's quantizer does not find it by name
-            low, high = found.get(layer.source, (0.0, 0.0))
+            low, high = limits_of.get(layer.source, (0.0, 0.0))
             losses[position] = rounded[position].gain * (high - low) ** 2
         weights = layer.stored(rounded[position].values * rounded[position].scales[..., None])
         tensor = graph.tensors[layer.operator.inputs[1]]
         tensor.buffer = flatfile.add_buffer(model, weights.astype(np.float32))
         int8_weights.set_bias(model, layer, rounded[position].bias)
-    for index, limits in found.items():
+    for index, limits in limits_of.items():
         quantization = schema.QuantizationParametersT()
         quantization.min, quantization.max = (np.array([limit], np.float32) for limit in limits)
         graph.tensors[index].quantization = quantization
@@ -81,9 +81,7 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     return Prepared(content, flatfile.write_model(model), rounded, order, len(samples))
 
 
-def quantize(
-    prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False
-) -> tuple[bytes, list[LayerReport]]:
+def quantize(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -> EncodedFile:
     """Stores a network whose weights and activations are int8; its inputs and outputs stay float32.
 
     Weights of convolutions of which most are zero are stored without zeros, and expanded once, when the file
@@ -115,13 +113,13 @@ def quantize(
     except ValueError as error:
         raise CannotQuantize(f"TensorFlow's quantizer refuses the network ({error})") from error
     model = flatfile.read_model(content)
-    graph, found = model.subgraphs[0], weighted_operators(model)
-    if _kinds(model, found) != _kinds(before, operators):
+    graph, quantized = model.subgraphs[0], weighted_operators(model)
+    if _kinds(model, quantized) != _kinds(before, operators):
         raise CannotQuantize("TensorFlow's quantizer changes the order of its layers")
     expansions: list[schema.OperatorT] = []
     reports: list[LayerReport] = []
     old_layers = list(find_layers(before))
-    for position, operator in zip(positions, found, strict=True):
+    for position, operator in zip(positions, quantized, strict=True):
         if position not in prepared.rounded:
             continue
         rounded, samples = prepared.rounded[position], prepared.samples
@@ -135,7 +133,7 @@ def quantize(
                 dataclasses.replace(each, reason=f"{each.reason}; float activations") for each in stored
             ]
         expansions += expanding
-    if not any(graph.tensors[operator.inputs[1]].type == schema.TensorType.INT8 for operator in found):
+    if not any(graph.tensors[operator.inputs[1]].type == schema.TensorType.INT8 for operator in quantized):
         raise CannotQuantize("no layer has an int8 kernel")
     graph.operators = [*expansions, *graph.operators]
     drop_unused(model)

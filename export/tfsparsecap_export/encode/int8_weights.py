@@ -10,7 +10,7 @@ from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.encode import encodings, formats, sparse
 from tfsparsecap_export.encode.calibration import Layer, find_layers, statistics
-from tfsparsecap_export.encode.encoded_file import LayerReport
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
 from tfsparsecap_export.encode.encodings import Encoded
 from tfsparsecap_export.encode.rounding import round_to_nearest, round_weights
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -115,9 +115,9 @@ def round_layers(
         if selected(layer, source.name):
             chosen.append((position, layer, source))
     rounded: dict[int, Rounded] = {}
-    found = statistics(content, [layer for _, layer, _ in chosen], samples)
+    moments_of_layers = statistics(content, [layer for _, layer, _ in chosen], samples)
     steps = counted(progress, f"rounding the weights of {len(chosen)} layers to int8", chosen)
-    for (position, layer, source), (mean, moments) in zip(steps, found, strict=True):
+    for (position, layer, source), (mean, moments) in zip(steps, moments_of_layers, strict=True):
         gain, matrix = 0.0, layer.matrix
         if moments is None:
             values, scales = round_to_nearest(matrix)
@@ -163,7 +163,7 @@ def store_weights(
     samples: int,
     keep_zeros: bool = False,
     multiplied: bool = False,
-) -> tuple[bytes, list[LayerReport]]:
+) -> EncodedFile:
     """Stores rounded layers as int8 with one scale per output, and small ones as float16.
 
     Weights are converted to float32 when the file is loaded, and of those that are mostly zero, only the

@@ -33,7 +33,7 @@ _ROLES = {
 }
 _PRIORITY = [*dict.fromkeys(_ROLES.values()), OTHER]
 #: Operators that only convert a stored constant to the form that others read.
-EXPANDING = ("DENSIFY", "DEQUANTIZE")
+_EXPANDING = ("DENSIFY", "DEQUANTIZE")
 _LOCAL_FILE = b"PK\x03\x04"
 
 
@@ -165,16 +165,16 @@ def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
     def values(graph, entries):
         return tuple(value(graph, entry.tensorIndex, entry.name) for entry in entries or [])
 
-    found = []
+    signatures = []
     for signature in model.signatureDefs or []:
         graph = model.subgraphs[signature.subgraphIndex]
         inputs, outputs = values(graph, signature.inputs), values(graph, signature.outputs)
-        found.append(Signature(readable(signature.signatureKey), inputs, outputs))
-    if not found:
+        signatures.append(Signature(readable(signature.signatureKey), inputs, outputs))
+    if not signatures:
         graph = model.subgraphs[0]
         inputs, outputs = (tuple(value(graph, i) for i in side) for side in (graph.inputs, graph.outputs))
-        found.append(Signature("", inputs, outputs))
-    return tuple(found)
+        signatures.append(Signature("", inputs, outputs))
+    return tuple(signatures)
 
 
 def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int]:
@@ -222,7 +222,7 @@ def _reads(model: schema.ModelT, graph: schema.SubGraphT) -> list[set[tuple[str,
     reads: list[set[tuple[str, tuple[str, ...]]]] = [set() for _ in graph.tensors]
     for operator in reversed(graph.operators):  # operators are stored in the order of execution
         name = flatfile.builtin_name(model, operator)
-        if name in EXPANDING and operator.inputs.size and operator.outputs.size:
+        if name in _EXPANDING and operator.inputs.size and operator.outputs.size:
             expanded = reads[operator.outputs[0]] or {(OTHER, ())}
             reads[operator.inputs[0]] |= {(role, (name, *behind)[:2]) for role, behind in expanded}
             continue

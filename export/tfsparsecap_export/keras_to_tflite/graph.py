@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import logging
 import math
+import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -16,14 +19,20 @@ import tensorflow as tf
 from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap.core.keras_internals import computed_signs, fixed_seeds, layer_scopes, nested_layers
 from tfsparsecap.core.model_call import model_call
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.gates import gates
-from tfsparsecap_export.keras_to_tflite import rnn_fusion, tensorflow_internals, unsupported
+from tfsparsecap_export.keras_to_tflite import rnn_fusion, tensorflow_internals
 
 #: Signature of the file of a model.
 DEFAULT_SIGNATURE = "serving_default"
 #: Limit of the formats of TensorFlow and TFLite.
 _MOST_BYTES = 2**31
+#: What TensorFlow's messages say about a full disk, a quota or a limit of the size of files.
+_NO_SPACE = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+#: An operation without a kernel in a message of the converter.
+_MISSING = re.compile(r"tf\.[A-Z]\w+")
+#: The same with the place in the graph: `fused["FFT:", "model/layer/FFT@…"] … 'tf.FFT' op is neither`.
+_PLACED = re.compile(r"error: loc\([^\n]*?fused\[\"[^\"]*\", \"([^\"@]+)[^\n]*?'(tf\.\w+)' op is neither")
 
 
 def model_graph(model: keras.Model, batch: int | None = 1, inputs: Any = None) -> bytes:
@@ -78,7 +87,7 @@ def check_weights(model: keras.Model) -> None:
         raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
     if gates(model):
         raise InputError(f"{model.name} still has gates: call strip_pruning on it before you export it")
-    quantized = [one.name for one in nested_layers(model) if getattr(one, "quantization_mode", None)]
+    quantized = [layer.name for layer in nested_layers(model) if getattr(layer, "quantization_mode", None)]
     if quantized:
         raise InputError(
             f"{model.name} was quantized by Keras ({', '.join(quantized[:3])}), whose scales TensorFlow Lite"
@@ -117,19 +126,19 @@ def weight_sources(model: keras.Model) -> dict[bytes, Source]:
 
     Layouts of the same weight have the same object.
     """
-    found: dict[bytes, Source] = {}
+    sources: dict[bytes, Source] = {}
     for weight in model.weights:
         if len(weight.shape) < 2:  # a bias of zeros would be mistaken for a kernel of zeros
             continue
         values = np.asarray(weight, np.float32)
         source = Source(weight.path, values.size)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
-            found.setdefault(content_key(layout), source)
+            sources.setdefault(content_key(layout), source)
     for name, table in getattr(model, "constant_tables", dict)().items():  # of captioners
-        found[content_key(table)] = Source(f"{model.name}/{name}", 0)
+        sources[content_key(table)] = Source(f"{model.name}/{name}", 0)
     for name, matrix, weights in rnn_fusion.fused_kernels(model):
-        found[content_key(matrix.T)] = Source(name, weights)
-    return found
+        sources[content_key(matrix.T)] = Source(name, weights)
+    return sources
 
 
 def content_key(values: np.ndarray) -> bytes:
@@ -148,20 +157,20 @@ def convert(
         # Recurrent layers draw masks for their dropout in inference too, and do not use them.
         with fixed_seeds(), computed_signs(), layer_scopes():
             concrete = tf.function(function, autograph=False).get_concrete_function(**specs)
-        unsupported.check_operations(concrete.graph, model)
+        check_operations(concrete.graph, model)
         try:
             with hidden_stderr():
                 return _converted(concrete, specs, signature, folder)
         except MemoryError:
             raise
         except Exception as error:
-            missing = unsupported.explanation(str(error), model)
+            missing = explanation(str(error), model)
             if any(None in spec.shape for spec in inputs.values()):
                 raise InputError(
                     "TFLite needs a fixed batch size for this model: give batch= (or --batch) a number;"
                     f" models with recurrent layers always need it{missing and f' ({missing})'}"
                 ) from error
-            raise InputError(missing or unsupported.refusal(error, model)) from error
+            raise InputError(missing or refusal(error, model)) from error
 
 
 def _converted(function: Any, specs: dict[str, tf.TensorSpec], signature: str, folder: str) -> bytes:
@@ -204,3 +213,63 @@ def _quiet() -> Iterator[None]:
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
+
+
+def explanation(message: str, model: keras.Model) -> str:
+    """What a message of the converter says about operations that are missing, or an empty text.
+
+    Examples:
+        >>> explanation("'tf.FFT' op is neither a custom op nor a flex op", keras.Sequential())
+        'TFLite does not support tf.FFT: replace the layer of the model that uses it'
+    """
+    names = sorted(set(_MISSING.findall(message)))
+    layers = _layers((place for place, _ in _PLACED.findall(message)), model)
+    if not names:
+        return ""
+    where = f"{' and '.join(layers)} of {model.name}" if layers else "the layer of the model that uses it"
+    return f"TFLite does not support {', '.join(names)}: replace {where}"
+
+
+def refusal(error: Exception, model: keras.Model) -> str:
+    """What to say about an error of the converter that `explanation` says nothing about.
+
+    Examples:
+        >>> refusal(ValueError("loc(1): error: no rank"), keras.Sequential(name="net")).split(":")[0]
+        'TensorFlow cannot convert net to TFLite (no rank)'
+    """
+    if any(reason in str(error) for reason in _NO_SPACE):
+        return (
+            f"the disk of temporary files is full ({tempfile.gettempdir()}): free some space there, or set"
+            " TMPDIR to a folder on another disk"
+        )
+    reason = first_line(error).split("error: ")[-1]
+    return (
+        f"TensorFlow cannot convert {model.name} to TFLite ({reason}): replace the operation of the model"
+        " that the message names, or export the part of the model without it"
+    )
+
+
+def check_operations(graph: tf.Graph, model: keras.Model) -> None:
+    """Raises InputError if a graph looks up values in tables, which cannot become constants."""
+    tables = [operation for operation in graph.get_operations() if operation.type.startswith("LookupTable")]
+    if tables:
+        layers = _layers((operation.name for operation in tables), model)
+        where = f" in {' and '.join(layers)}" if layers else ""
+        raise InputError(
+            f"{model.name} looks up words or numbers in a table{where}, which TFLite does not support: export"
+            " the part of the model behind it"
+        )
+
+
+def _layers(places: Iterable[str], model: keras.Model) -> list[str]:
+    """The innermost layers of places in a graph, in the order in which they appear."""
+    known = {layer.name for layer in nested_layers(model, include_self=False)}
+    layers = []
+    for place in places:
+        for part in reversed(place.split("/")[:-1]):
+            # TensorFlow numbers equal names.
+            name = part if part in known else re.sub(r"_\d+$", "", part)
+            if name in known:
+                layers.append(name)
+                break
+    return list(dict.fromkeys(layers))

@@ -1,6 +1,10 @@
-"""Checks of a file before it is written.
+"""Checks of a file: before it is written, and before a runtime or a phone gets it.
 
-`outputs` compares its outputs, or captions, with the Keras model's (`expected`, `differences`), `probe` runs
-files that may crash in a child process, `portability` checks what older runtimes and phones need, and
-`quality` measures what int8 costs in CIDEr and keeps layers float that lose too much.
+A file must do what the Keras model does, whatever its weights were rounded to. `outputs` runs both on the
+same inputs and refuses files whose outputs differ by more than rounding explains; integers, probabilities and
+masks are compared in their own ways (`differences`). It also finds models that cannot be compared, because
+they return NaN, text, or something else in each run.
+
+Two modules are about any .tflite file: `portability` warns of what runtimes on phones reject or compute
+wrongly, and `probe` loads and runs a file in a child process, which may crash, and measures its memory.
 """

@@ -5,19 +5,19 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core.keras_internals import layer_scopes
 from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.core.model_call import ModelCall
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap_export.keras_to_tflite.graph import DEFAULT_SIGNATURE
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify.differences import Differences, Labels
-from tfsparsecap_export.verify.expected import ExpectedOutputs, are_probabilities, logits
 
 #: Two captions, or two words after the same prefix, whose scores differ by fewer nats are a tie: either may
 #: come first. The second value is for weights that are rounded to float16.
@@ -34,6 +34,10 @@ INT8_RMS_ERROR = 0.1
 INT8_SAME_CLASS = 0.85
 #: Number of samples that also run without the XNNPACK delegate, whose kernels take several times as long.
 _PLAIN_RUNS = 4
+#: Bytes of outputs that are kept.
+_MOST_KEPT = 256 << 20
+#: Probabilities below this one count as this one.
+_SMALLEST_PROBABILITY = 1e-7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +95,7 @@ class DoesNotRun(Differs):
     """The runtime fails for an input; `reason` is its message."""
 
     def __init__(self, error: Exception) -> None:
-        self.reason = first_line(error).rstrip(".")
+        self.reason = first_line(error)
         super().__init__(
             f"the runtime does not run the exported file ({self.reason}): nothing was written; try another"
             " format"
@@ -106,25 +110,70 @@ def check_deterministic(name: str, call: Callable[[], Any]) -> None:
         call: calls it with the same inputs each time.
     """
     runs = [call() for _ in range(2)]
-    for one, other in zip(*map(tf.nest.flatten, runs), strict=True):
-        if getattr(one, "dtype", None) == tf.string:  # a Python number has no dtype
+    for first, second in zip(*map(tf.nest.flatten, runs), strict=True):
+        if getattr(first, "dtype", None) == tf.string:  # a Python number has no dtype
             raise InputError(
                 f"an output of {name} is text, which files do not return: export the part of the model in"
                 " front of its text layers"
             )
-        one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
-        if np.isnan(one).any():
+        first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+        if np.isnan(first).any():
             raise InputError(
                 f"{name} returns NaN for these inputs, so nothing can be compared: give inputs= or samples="
                 " like those of training"
             )
         # The order in which threads add numbers varies, which changes the last digits.
-        scale = max(1e-6, float(np.abs(one[np.isfinite(one)]).max(initial=0)))
-        if not np.allclose(one, other, rtol=0, atol=1e-4 * scale):
+        scale = max(1e-6, float(np.abs(first[np.isfinite(first)]).max(initial=0)))
+        if not np.allclose(first, second, rtol=0, atol=1e-4 * scale):
             raise InputError(
                 f"{name} gives different outputs for the same input: export a model without layers that are"
                 " random at inference or keep a state between calls"
             )
+
+
+class ExpectedOutputs:
+    """The outputs of a Keras model, which are computed once for several calls of `verify_outputs`.
+
+    Args:
+        call: gives the outputs for a sample; the weights must stay the same.
+    """
+
+    def __init__(self, call: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        self._call = call
+        self._compiled = tf.function(self._traced, autograph=False)
+        self._kept: dict[int, tuple[Sample, dict[str, np.ndarray]]] = {}
+        self._bytes = 0
+        #: Results by file, samples, and options.
+        self.verified: dict[tuple, tuple[Sequence[Sample], Any]] = {}
+
+    def _traced(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        with layer_scopes():  # with any names of layers
+            return self._call(tensors)
+
+    def __call__(self, sample: Sample) -> dict[str, np.ndarray]:
+        """The outputs for a sample by name."""
+        if id(sample) in self._kept:
+            return self._kept[id(sample)][1]
+        # The first call is not compiled, so that it is independent of the conversion, which compiles too.
+        call = self._compiled if self._kept else self._call
+        outputs = {name: np.asarray(output) for name, output in call(sample).items()}
+        self._bytes += sum(output.nbytes for output in outputs.values())
+        if self._bytes <= _MOST_KEPT or not self._kept:
+            self._kept[id(sample)] = (sample, outputs)
+        return outputs
+
+
+def are_probabilities(values: np.ndarray) -> bool:
+    """Whether the last axis contains the results of a softmax."""
+    if values.ndim < 2 or values.shape[-1] < 2 or not np.issubdtype(values.dtype, np.floating):
+        return False
+    return bool((values >= 0).all() and np.allclose(values.sum(axis=-1), 1, atol=1e-3))
+
+
+def logits(probabilities: np.ndarray) -> np.ndarray:
+    """What a softmax gives these probabilities for, with a mean of 0."""
+    logs = np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
+    return logs - logs.mean(axis=-1, keepdims=True)
 
 
 def verify_outputs(
@@ -167,19 +216,19 @@ def verify_outputs(
             raise DoesNotRun(error) from error
         for outputs in given_outputs:
             for name, values in expected.items():
-                given = outputs[name]
-                if np.isnan(given).any():
+                output = outputs[name]
+                if np.isnan(output).any():
                     raise InputError("the exported file returns NaN: nothing was written; try another format")
                 if values.dtype.kind in "biu":
-                    labels[name].add(given, values)
+                    labels[name].add(output, values)
                     continue
-                differences.add(given, values)
+                differences.add(output, values)
                 if are_probabilities(values):
                     best = values.argmax(axis=-1)
                     classes += best.size
-                    same += int((given.argmax(axis=-1) == best).sum())
-                    given, values = logits(given), logits(values)
-                scores.add(given, values)
+                    same += int((output.argmax(axis=-1) == best).sum())
+                    output, values = logits(output), logits(values)
+                scores.add(output, values)
     limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
     for name, each in labels.items():
         if each.are_classes:

@@ -56,8 +56,7 @@ from tfsparsecap.core.files import atomic_path, atomic_write
 from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import PruningMethod
-from tfsparsecap.pruning.emptied import pruning_callbacks
-from tfsparsecap.pruning.feedback import ValidationDriven
+from tfsparsecap.pruning.feedback import ValidationDriven, pruning_callbacks
 
 Report = Callable[[str], None]
 

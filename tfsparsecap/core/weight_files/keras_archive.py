@@ -6,7 +6,6 @@ import math
 import os
 import zipfile
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,21 +25,8 @@ UNSAFE_LAYERS = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxL
 _FILES = ("vocabulary", "weights", "filepath")
 
 
-@dataclass(frozen=True)
-class KerasArchive:
-    """A `.keras` file that Keras may read.
-
-    Attributes:
-        config: the description of the model.
-        weight_bytes: size of all its weights.
-    """
-
-    config: dict[str, Any]
-    weight_bytes: int
-
-
-def check_archive(path: str | os.PathLike, registered: Collection[str]) -> KerasArchive:
-    """Checks a `.keras` file, which may come from a stranger.
+def check_archive(path: str | os.PathLike, registered: Collection[str]) -> int:
+    """Checks a `.keras` file, which may come from a stranger; returns the size of its weights in bytes.
 
     Args:
         registered: names of the classes and functions that are registered with Keras; besides those of Keras
@@ -60,7 +46,7 @@ def check_archive(path: str | os.PathLike, registered: Collection[str]) -> Keras
             raise ValueError(f"its {_CONFIG} does not describe a model")
         check_config(config, registered)
         weights = archive.read(_WEIGHTS)
-    return KerasArchive(config, check_hdf5(io.BytesIO(weights), len(weights)))
+    return check_hdf5(io.BytesIO(weights), len(weights))
 
 
 def check_config(config: dict[str, Any], registered: Collection[str]) -> None:
@@ -83,15 +69,15 @@ def check_config(config: dict[str, Any], registered: Collection[str]) -> None:
 
 
 def _check_class(entry: dict[str, Any], registered: Collection[str]) -> None:
-    name, module, given = (entry.get(key) for key in ("class_name", "module", "registered_name"))
+    name, module, registered_name = (entry.get(key) for key in ("class_name", "module", "registered_name"))
     if name in _DATA:
         return
     if name == "function":
         name = entry.get("config")
-    known = any(isinstance(one, str) and one in registered for one in (name, given))
+    known = any(isinstance(text, str) and text in registered for text in (name, registered_name))
     of_keras = isinstance(module, str) and module.partition(".")[0] in ("keras", "builtins")
     # A saved encoder of KerasHub: the package registers its classes when Keras imports it.
-    of_hub = str(module).startswith("keras_hub.") and str(given).startswith("keras_hub>")
+    of_hub = str(module).startswith("keras_hub.") and str(registered_name).startswith("keras_hub>")
     if not isinstance(name, str) or not (known or of_keras or of_hub) or name in UNSAFE_LAYERS:
         raise ValueError(f"it contains {name!s:.50} of {module!s:.50}, which is not a registered class")
 
@@ -131,15 +117,15 @@ def check_hdf5(file: str | os.PathLike | IO[bytes], size: int) -> int:
             for name in group:
                 if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                     raise ValueError(f"{name[:50]} is a link to another file or place")
-                found = group[name]
-                address = h5py.h5o.get_info(found.id).addr
-                if isinstance(found, h5py.Group) and address not in seen:
+                member = group[name]
+                address = h5py.h5o.get_info(member.id).addr
+                if isinstance(member, h5py.Group) and address not in seen:
                     seen.add(address)
-                    waiting.append((found, depth + 1))
-                elif isinstance(found, h5py.Dataset):
-                    if found.external or found.is_virtual or found.dtype.hasobject:
+                    waiting.append((member, depth + 1))
+                elif isinstance(member, h5py.Dataset):
+                    if member.external or member.is_virtual or member.dtype.hasobject:
                         raise ValueError(f"{name[:50]} is stored in another file, or contains no numbers")
-                    total += math.prod(found.shape) * found.dtype.itemsize
+                    total += math.prod(member.shape) * member.dtype.itemsize
                     if total > _MOST_COMPRESSED * size + _SMALL:
                         raise ValueError(f"its arrays are larger than the file (from {name[:50]} on)")
     return total

@@ -136,9 +136,8 @@ def products(layer: WindowAttention, arguments: dict[str, Any], output: Any) -> 
 def slim_window_attention(scope: Scope) -> None:
     """Heads are removed with their biases; the layer returns as many channels as it takes."""
     layer = scope.operation
-    inputs = scope.freeze_other(scope.only, -1, f"{layer.name} works along this axis")
-    into = scope.tie("inputs", inputs[-1])
-    heads = scope.create("heads", layer.heads)
+    into = scope.tie("inputs", scope.channels(scope.only))
+    heads = scope.create("heads", layer.heads, size="heads")
     depth = layer.proj.kernel.shape[0] // layer.heads
     for variable in (layer.norm.gamma, layer.norm.beta, layer.proj.bias):
         scope.slot(variable, into)
@@ -150,10 +149,10 @@ def slim_window_attention(scope: Scope) -> None:
     scope.slot(layer.attention_biases, heads, None)
     scope.labels.mix(heads)
     scope.labels.mix(into)
-    scope.info.sizes |= {"heads": lambda count: count(heads), "head_size": lambda count: depth}
+    scope.info.sizes["head_size"] = lambda count: depth
     _, height, width, _ = scope.shape(scope.only)
     windows, tokens = -(-height // layer.window) * -(-width // layer.window), layer.window**2
     for kernel in (layer.qkv.kernel, layer.proj.kernel):
         scope.count(windows * tokens, kernel.shape, scope.info.slots[id(kernel)])
     scope.count(2 * windows * tokens**2 * depth, (layer.heads,), (heads,))
-    scope.emit([*inputs[:-1], into])
+    scope.emit_channels(into)

@@ -1,4 +1,4 @@
-"""Models that are slimmed and pruned until their files are fast enough."""
+"""Latency of models, which are slimmed and pruned until their files are fast enough."""
 
 import functools
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from tfsparsecap_export import export_model, prune_to_latency
+from tfsparsecap_export import export_model, model_latency, prune_to_latency
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
@@ -72,3 +72,12 @@ def test_a_budget_that_cannot_be_met_is_refused():
         prune_to_latency(sc.SoftAttention(20, **sizes), 1, blocks())
     with pytest.raises(InputError, match="riscv"):
         prune_to_latency(transformer(), 1, blocks(), target="riscv")
+
+
+def test_a_model_with_mixed_precision_is_measured_as_float32():
+    convolution = layers.Conv2D(4, 3, dtype="mixed_float16")
+    model = keras.Sequential([keras.Input((8, 8, 3)), convolution, layers.Flatten(), layers.Dense(2)])
+    assert 0 < model_latency(model, runs=3) < 1000
+    assert convolution.compute_dtype == "float16"
+    with pytest.raises(InputError, match="runs is 0"):
+        model_latency(model, 0)
