@@ -125,10 +125,7 @@ def test_only_missing_archives_are_downloaded(commands, fake_jars, tmp_path, cap
     ("maven", "message"),
     [
         (None, "cannot download .* mvn is not installed; install Maven, or put them into"),
-        (
-            "import sys; print('[ERROR] no route to host'); sys.exit(1)",
-            "not download .*no route to host",
-        ),
+        ("import sys; print('[ERROR] no route to host'); sys.exit(1)", "not download .*no route to host"),
         ("import sys; sys.exit(1)", "Maven could not download stanford-corenlp-3.6.0.jar"),
         ("pass", "Maven could not download stanford-corenlp-3.6.0.jar: it wrote no file"),
         (MAVEN.replace('write_text(given["artifact"])', 'write_text("x")'), "downloaded another file"),
