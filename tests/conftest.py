@@ -13,6 +13,7 @@ from filelock import FileLock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in the commands
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # several cost a tenth more processor time
 
 
 def pytest_collection_finish() -> None:

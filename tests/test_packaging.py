@@ -71,27 +71,18 @@ def test_commands_of_an_installed_wheel_print_help(installed, tmp_path, command)
 
 
 @pytest.mark.slow
-def test_settings_travel_in_the_wheel(installed, tmp_path):
+def test_the_quickstart_and_settings_need_only_the_wheel(installed, tmp_path):
+    """Training from the defaults; data, settings and code come from the wheel; the run is loaded from it."""
     code = """
+import sys, tensorflow as tf, tfsparsecap as sc, tfsparsecap_export
+from tfsparsecap import train
 from tfsparsecap.captioning.settings.config_files import config_file, load_config
 from tfsparsecap.papers.study_grid import grid, load_study
 assert load_config("flickr8k_good").model.encoder.network == "tiny_vit_5m"
 assert grid(load_study("studies/flickr8k"), "studies/flickr8k")
-print(config_file("flickr8k_good"))
-"""
-    (line,) = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed)).splitlines()
-    assert Path(line) == installed / "tfsparsecap/configs/flickr8k_good.yaml"
-
-
-@pytest.mark.slow
-def test_the_quickstart_needs_only_the_wheel(installed, tmp_path):
-    """Training from the defaults; data and code come from the wheel, and the run is loaded from it."""
-    code = """
-import sys, tensorflow as tf, tfsparsecap as sc, tfsparsecap_export
-from tfsparsecap import train
 tf.config.run_functions_eagerly(True)  # compiling takes longer than this training
 train.main(sys.argv[1:])
-print(sc.__file__, tfsparsecap_export.__file__, sc.__version__, sep="\\n")
+print(config_file("flickr8k_good"), sc.__file__, tfsparsecap_export.__file__, sc.__version__, sep="\\n")
 assert sc.load("runs/quickstart").captioner.built
 """
     lines = run(
@@ -99,6 +90,7 @@ assert sc.load("runs/quickstart").captioner.built
         "training.batch_size=32", cwd=tmp_path, PYTHONPATH=str(installed),
         XDG_CACHE_HOME=str(tmp_path / "cache"),
     ).splitlines()  # fmt: skip
+    assert Path(lines[-4]) == installed / "tfsparsecap/configs/flickr8k_good.yaml"
     assert all(Path(place).is_relative_to(installed) for place in lines[-3:-1])
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{lines[-1]}"' in project

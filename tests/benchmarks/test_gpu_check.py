@@ -1,8 +1,13 @@
 """The check of a GPU: what it trains, and what it says about it."""
 
+import io
+import subprocess
+from contextlib import redirect_stdout
+
 import pytest
 
 from benchmarks import gpu_check
+from tfsparsecap import train
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.command import run
 
@@ -115,9 +120,24 @@ def test_the_settings_of_all_checks_are_valid():
         assert check.name in ("train", expected.get(check.name, training.precision))
 
 
+def in_this_process(trainer, command, cpu):
+    """What a process of its own would do."""
+    _, option, what, *arguments = command
+    output = io.StringIO()
+    with redirect_stdout(output):
+        if option == "-c":
+            exec(what, {})
+        else:
+            assert (option, what, cpu) == ("-m", "tfsparsecap.train", True)
+            train.main(arguments)
+    return subprocess.CompletedProcess(command, 0, output.getvalue(), "")
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
 def test_checks_train_on_the_cpu(monkeypatch, capsys):
-    """With one of the trainings, because each process compiles its steps."""
+    """With one of the trainings."""
+    monkeypatch.setattr(gpu_check.Trainer, "_process", in_this_process)
     monkeypatch.setattr(gpu_check, "SETTINGS", TINY)
     monkeypatch.setattr(gpu_check, "CHECKS", gpu_check.CHECKS[:1])
     assert ended("--cpu") == 0, capsys.readouterr()

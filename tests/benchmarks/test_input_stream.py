@@ -13,12 +13,7 @@ def test_each_stage_is_measured_and_files_are_written_once(tmp_path, capsys):
     arguments = [str(tmp_path), "--images", "12", "--size", "8", "--batch-size", "4", "--epochs", "2"]
     stream_benchmark.main([*arguments, "--json"])
     stages = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in stages] == [
-        "TensorFlow and records",
-        "index",
-        "epoch 1",
-        "epoch 2",
-    ]
+    assert [stage["stage"] for stage in stages] == ["TensorFlow and records", "index", "epoch 1", "epoch 2"]
     # TensorFlow alone takes more than 100 MB.
     assert all(stage["memory"] > 100 and stage["seconds"] > 0 for stage in stages)
     files = sorted(tmp_path.rglob("*.npy"))

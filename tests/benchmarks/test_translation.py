@@ -32,8 +32,8 @@ def folder(tmp_path):
 def test_a_translator_learns_is_pruned_to_the_share_and_is_not_trained_again(folder, monkeypatch, capsys):
     for name, value in {"PIECES": 60, "SIZE": 32, "HIDDEN": 32, "HEADS": 2, "LAYERS": 1, "BATCH": 8}.items():
         monkeypatch.setattr(translation, name, value)
-    monkeypatch.setattr(translation, "DENSE_EPOCHS", 5)
-    monkeypatch.setattr(translation, "EPOCHS", 1)
+    for name, value in {"LENGTH": 8, "DENSE_EPOCHS": 8, "EPOCHS": 1}.items():
+        monkeypatch.setattr(translation, name, value)
     command = [str(folder), str(folder / "out"), "--methods", "relevance", "--sparsities", "0.5"]
     translation.main(command)
     rows = [json.loads(line) for line in (folder / "out" / "results.jsonl").read_text().splitlines()]

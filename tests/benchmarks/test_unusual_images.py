@@ -131,14 +131,7 @@ def test_figures_are_those_computed_by_hand():
     a, b, total = found["kinds"]["a"], found["kinds"]["b"], found["total"]
     assert list(found["kinds"]) == ["a", "b"]
     assert a == pytest.approx(
-        {
-            "images": 3,
-            "confidence": 2 / 3,
-            "good": 2 / 3,
-            "difference": 0,
-            "sure": 3,
-            "sure_not_good": 1,
-        }
+        {"images": 3, "confidence": 2 / 3, "good": 2 / 3, "difference": 0, "sure": 3, "sure_not_good": 1}
     )
     assert b == pytest.approx(
         {"images": 1, "confidence": 0.2, "good": 1, "difference": 0.8, "sure": 0, "sure_not_good": 0}

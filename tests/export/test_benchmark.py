@@ -35,11 +35,7 @@ def test_json_has_all_figures_of_each_file(files, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "no file is given"),
-        (["absent.tflite"], "cannot read absent.tflite"),
-    ],
+    ("arguments", "message"), [([], "no file is given"), (["absent.tflite"], "cannot read absent.tflite")]
 )
 def test_arguments_that_do_not_fit_together_are_an_input_error(arguments, message):
     with pytest.raises(InputError, match=message):

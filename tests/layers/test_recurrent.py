@@ -49,10 +49,7 @@ CASES = {
     "lstm with dropout": (sequential(lstm(dropout=0.4)), X),
     "lstm with recurrent dropout": (sequential(lstm(dropout=0.4, recurrent_dropout=0.4)), X),
     "lstm without bias": (sequential(lstm(use_bias=False)), X),
-    "lstm bidirectional": (
-        sequential(lambda: keras.layers.Bidirectional(lstm(return_sequences=True)())),
-        X,
-    ),
+    "lstm bidirectional": (sequential(lambda: keras.layers.Bidirectional(lstm(return_sequences=True)())), X),
     "lstm stateful": (sequential(lstm(stateful=True)), X),
     "two lstms": (sequential(lstm(return_sequences=True), lstm()), X),
     "gru": (sequential(gru()), X),

@@ -98,11 +98,7 @@ def transformer(**options):
         ("two", {"wrods": (7, 4)}, r"names \['wrods'\], but the inputs of two are \['words', 'image'\]"),
         ("two", [(7, 4)] * 3, "has 3 entries, but two takes 2: give one for each of"),
         ("two", {"words": (0, 4)}, r"the shape \(0, 4\) for words: give whole numbers above 0"),
-        (
-            "two",
-            {"words": (7, 5)},
-            r"shape \(None, 7, 5\) for words, but two takes \(None, None, 4\)",
-        ),
+        ("two", {"words": (7, 5)}, r"shape \(None, 7, 5\) for words, but two takes \(None, None, 4\)"),
         ("encoder", None, "has no known input shapes: give input_shapes="),
         ("encoder", (64, 64, 3), "the encoder takes images of shape"),
         (lambda: transformer(max_length=5), None, r"words is 9, but captions of .* have at most 5 tokens"),

@@ -93,8 +93,7 @@ def test_flops_per_token_of_soft_attention_by_hand():
 def test_up_down_pruned_has_the_published_sizes(fixtures):
     """Dense and pruned: non-zero weights, and MB in the published format, a sparse COO checkpoint."""
     with open(
-        fixtures / "published_curves" / "Pruning_Image_Captioning_Models_MS-COCO_.tsv",
-        encoding="utf-8",
+        fixtures / "published_curves" / "Pruning_Image_Captioning_Models_MS-COCO_.tsv", encoding="utf-8"
     ) as file:
         published = [row for row in csv.DictReader(file, delimiter="\t") if row["Method"] == "Up-Down"]
     captioner = PAPER_CAPTIONERS["up_down"].make(20)

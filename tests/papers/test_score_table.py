@@ -7,12 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tfsparsecap.papers.score_table import (
-    Result,
-    aggregate,
-    items_as_csv,
-    tables,
-)
+from tfsparsecap.papers.score_table import Result, aggregate, items_as_csv, tables
 
 LSTM, NONE = "Soft-Attention LSTM", "\N{EN DASH}"
 

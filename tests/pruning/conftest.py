@@ -8,6 +8,8 @@ from pathlib import Path
 import keras
 import pytest
 
+import tests.two_devices  # noqa: F401
+
 FOLDER = Path(__file__).parent
 
 

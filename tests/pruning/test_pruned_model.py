@@ -85,16 +85,16 @@ def frozen():
     return model
 
 
-BY_SCORE = {"lower_bound": 0.5, "metric": "val_score", "pruning_percentage": 0.2}
-#: A model, a method that is still pruning after 8 of 20 steps, and options of `prune`.
+BY_SCORE = {"lower_bound": 0.5, "metric": "val_score", "pruning_percentage": 0.1}
+#: A model, a method that is still pruning after 4 of 10 steps, and options of `prune`.
 CONTINUED = {
-    "supermask": (subclassed, lambda: Supermask(0.5, 20), {}),
-    "supermask_loss": (sequential, lambda: SupermaskLoss(0.5, 20, schedule=Schedule(end=0.7)), {}),
-    "gates of frozen layers": (frozen, lambda: Supermask(0.5, 20), {"prune_frozen": True}),
-    "lottery": (sequential, lambda: LotteryTicket(0.5, 20, rounds=3, rewind_to=0.5), {}),
-    "gradual ticket": (sequential, lambda: LotteryTicket(0.5, 20, allocation="gradual"), {}),
-    "magnitude": (sequential, lambda: Magnitude(0.5, 20, schedule=Schedule(begin=0.5)), {}),
-    "snip": (sequential, lambda: SNIP(0.5, 20, batches=10), {}),
+    "supermask": (subclassed, lambda: Supermask(0.5, 10), {}),
+    "supermask_loss": (sequential, lambda: SupermaskLoss(0.5, 10, schedule=Schedule(end=0.7)), {}),
+    "gates of frozen layers": (frozen, lambda: Supermask(0.5, 10), {"prune_frozen": True}),
+    "lottery": (sequential, lambda: LotteryTicket(0.5, 10, rounds=3, rewind_to=0.5), {}),
+    "gradual ticket": (sequential, lambda: LotteryTicket(0.5, 10, allocation="gradual"), {}),
+    "magnitude": (sequential, lambda: Magnitude(0.5, 10, schedule=Schedule(begin=0.5)), {}),
+    "snip": (sequential, lambda: SNIP(0.5, 10, batches=5), {}),
     "relevance": (sequential, lambda: Relevance(0.5, **BY_SCORE), {}),
     "frozen": (sparse, lambda: FrozenMask(), {}),
 }
@@ -117,7 +117,7 @@ def test_training_of_a_loaded_model_continues_with_the_same_weights(tmp_path, na
         keras.optimizers.schedules.ExponentialDecay(0.01, 5, 0.9),
     )
     model.compile(keras.optimizers.AdamW(rate), LOSS, metrics=["accuracy"])
-    stepped(model, 8)
+    stepped(model, 4)
     model.save(tmp_path / "pruned.keras")
     again = keras.models.load_model(tmp_path / "pruned.keras")
     assert again.pruning.get_config() == model.pruning.get_config()
@@ -126,9 +126,9 @@ def test_training_of_a_loaded_model_continues_with_the_same_weights(tmp_path, na
         mine, theirs = ([getattr(gate, attribute) for gate in gates(one)] for one in (model, again))
         assert mine == theirs
     assert len(again.trainable_variables) == len(model.trainable_variables)
-    assert int(again.pruning.steps_done) == 8
+    assert int(again.pruning.steps_done) == 4
     for which in (model, again):
-        stepped(which, 12)
+        stepped(which, 6)
     pairs = zip(model.weights, again.weights, strict=True)
     states = zip(model.optimizer.variables, again.optimizer.variables, strict=True)
     for mine, theirs in [*pairs, *states]:

@@ -125,9 +125,7 @@ def test_tokens_that_are_not_in_the_batch_shrink_as_irrelevant():
     # By hand: each position adds 2 (e - t) / n to the gradient of its word.
     gradient = np.zeros_like(table)
     np.add.at(
-        gradient,
-        words.ravel(),
-        (2 * (table[words].reshape(3, 8) - targets) / targets.size).reshape(-1, 4),
+        gradient, words.ravel(), (2 * (table[words].reshape(3, 8) - targets) / targets.size).reshape(-1, 4)
     )
     expected = table - 0.1 * np.exp(-np.abs(gradient)) * table - 0.01 * gradient
     np.testing.assert_allclose(stored(model)[0], expected, rtol=1e-5, atol=1e-6)

@@ -102,10 +102,7 @@ def test_stripping_warns_if_the_training_was_too_short_to_prune():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ({"batches": 0}, "batches is 0"),
-        ({"batches": 5, "total_steps": 5}, "the training has 5 steps"),
-    ],
+    [({"batches": 0}, "batches is 0"), ({"batches": 5, "total_steps": 5}, "the training has 5 steps")],
 )
 def test_arguments_out_of_range_are_rejected(arguments, message):
     with pytest.raises(InputError, match=message):

@@ -53,8 +53,7 @@ def test_samples_predict_channels_of_any_axis():
 
 
 @pytest.mark.parametrize(
-    ("equation", "output_shape"),
-    [("ab...,bc->ac...", 12), ("...A,AB->...B", 12), ("abA,bc->acA", (12, 4))],
+    ("equation", "output_shape"), [("ab...,bc->ac...", 12), ("...A,AB->...B", 12), ("abA,bc->acA", (12, 4))]
 )
 def test_the_output_shape_shrinks_for_all_equations(equation, output_shape):
     inputs = keras.Input((6, 4))

@@ -46,12 +46,7 @@ def test_wrong_options_are_refused_by_all_functions(model, arguments, message):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("budget", "flops"),
-        ("criterion", "l1"),
-        ("keep", 0.5),
-        ("samples", [np.ones((1, 4), "float32")]),
-    ],
+    [("budget", "flops"), ("criterion", "l1"), ("keep", 0.5), ("samples", [np.ones((1, 4), "float32")])],
 )
 def test_options_of_a_ratio_are_refused_without_one(model, name, value):
     with pytest.raises(InputError, match=rf"{name}= does nothing with ratio=None"):

@@ -137,12 +137,7 @@ PAIR = np.zeros((4, 16), "float32")
         (two_inputs, None, [PAIR], r"has 1 arrays, but functional.* has 2 inputs"),
         (two_inputs, None, [{"query": PAIR, "text": PAIR}], r"contain query, text, but the inputs"),
         (two_inputs, None, [[PAIR, PAIR[:, 1:]]], r"have shape \(4, 15\) for the input document"),
-        (
-            two_inputs,
-            None,
-            [["abc", PAIR]],
-            r"'abc' for the input query .*is no array of type float32",
-        ),
+        (two_inputs, None, [["abc", PAIR]], r"'abc' for the input query .*is no array of type float32"),
         (two_inputs, None, [[PAIR, PAIR * np.nan]], r"contain NaN or infinity for the input document of"),
         (words, "taylor", None, "taylor needs samples="),
         (words, "taylor", [], "samples are empty: give at least one batch"),

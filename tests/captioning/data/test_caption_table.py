@@ -302,10 +302,7 @@ def test_captions_with_delimiters_quotation_marks_and_lines(folder, text, captio
             "image,caption,split\na.png,x,train\na.png,y,test\n",
             r"line 3: a\.png is in split test here and in train before",
         ),
-        (
-            "a.png,a dog\ne.png,a cat\n",
-            r"its first line must contain the names .*, image,caption,split$",
-        ),
+        ("a.png,a dog\ne.png,a cat\n", r"its first line must contain the names .*, image,caption,split$"),
     ],
 )
 def test_other_files_are_rejected(folder, text, message):

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfsparsecap.captioning.data.tokenizers import (
-    SPECIAL_TOKENS,
-    WordTokenizer,
-    join_words,
-    split_words,
-)
+from tfsparsecap.captioning.data.tokenizers import SPECIAL_TOKENS, WordTokenizer, join_words, split_words
 from tfsparsecap.errors import InputError
 
 

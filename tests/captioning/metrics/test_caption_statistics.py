@@ -23,11 +23,7 @@ def test_statistics_equal_counting_by_hand():
 
 @pytest.mark.parametrize("training", [None, [], ["", " . "]])
 def test_without_training_captions_novelty_is_absent(training):
-    assert caption_statistics(["a dog"], training) == {
-        "distinct": 1,
-        "mean_length": 2,
-        "vocabulary_used": 2,
-    }
+    assert caption_statistics(["a dog"], training) == {"distinct": 1, "mean_length": 2, "vocabulary_used": 2}
 
 
 def test_statistics_of_published_captions(fixtures):

@@ -110,11 +110,7 @@ def test_weights_are_exported_under_their_published_names(name, original):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sizes", "count"),
-    [
-        ({}, 55_442_752),
-        ({"size": 256, "hidden_size": 1024}, 16_717_888),
-    ],
+    ("sizes", "count"), [({}, 55_442_752), ({"size": 256, "hidden_size": 1024}, 16_717_888)]
 )
 def test_parameter_counts_equal_the_published_ones(sizes, count):
     assert ObjectRelationTransformer(10_000, feature_size=2048, **sizes).count_params() == count

@@ -99,10 +99,7 @@ def test_learns_and_is_pruned_and_saved(inputs, tmp_path):
     ("changes", "message"),
     [
         ({"heads": 3}, "not a multiple of 3 heads"),
-        (
-            {"encoder_heads": [4, 4, 4]},
-            r"encoder_heads is \[4, 4, 4\]: give one value, or",
-        ),
+        ({"encoder_heads": [4, 4, 4]}, r"encoder_heads is \[4, 4, 4\]: give one value, or"),
         ({"encoder_hidden_size": []}, "encoder_hidden_size is"),
         ({"decoder_layers": 3, "share_decoder_layers": [0, 1]}, "for each of the 3 depths"),
     ],

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfsparsecap.captioning.settings.config_files import (
-    config_file,
-    differences,
-    load_config,
-    save_config,
-)
+from tfsparsecap.captioning.settings.config_files import config_file, differences, load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.errors import InputError
 
@@ -149,10 +144,7 @@ def test_overrides_that_cannot_be_used_are_refused(overrides, message):
         ),
         ("training: {epochs: many}", r"^training\.epochs in FILE is 'many': it should be an integer"),
         ("extends: FILE", "FILE extends itself through other files"),
-        (
-            "extends: absent.yaml",
-            "no file .*absent.yaml: check the path, or give one of coco_good, ",
-        ),
+        ("extends: absent.yaml", "no file .*absent.yaml: check the path, or give one of coco_good, "),
         ("extends: [a]", r"extends in FILE is \['a'\]: give the path of one YAML file"),
         ("a: [1,\nb: 2\n", "^FILE is not YAML at line 3"),
         ("- 1\n", "^FILE has no settings"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.two_devices import two_devices
 from tfsparsecap.captioning.data.records import CaptionData, Record
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.training import distribution
@@ -92,25 +93,22 @@ def test_workers_start_with_the_same_weights(monkeypatch):
 
 
 def test_trainings_of_the_same_process_exchange_sums_of_any_shape():
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
+    strategy = two_devices()
 
     def total(size):
-        strategy = distribution.make_strategy("mirrored")
-
         def replica():
             return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([size]))
 
         return strategy.experimental_local_results(tf.function(lambda: strategy.run(replica))())
 
     for size in (1, 24):  # with a strategy each, the second training fails
+        assert distribution.make_strategy("mirrored") is strategy
         np.testing.assert_array_equal(total(size), np.full((2, size), 2.0))
 
 
 @pytest.mark.slow
 def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
+    both = two_devices()
     images = np.random.default_rng(0).normal(size=(4, 3)).astype("float32") * [1, 5, 9]
 
     def averages(strategy):
@@ -126,7 +124,6 @@ def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
         outputs = np.concatenate([np.array(part) for part in strategy.experimental_local_results(outputs)])
         return outputs, [np.array(weight) for weight in model.non_trainable_weights]
 
-    both = distribution.make_strategy("mirrored")
     assert both.num_replicas_in_sync == 2
     expected, found = averages(distribution.make_strategy("default")), averages(both)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-5)

@@ -159,17 +159,15 @@ def assert_stripped_to(captioner, sparsity):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["supermask_loss", "magnitude"])
-def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(method, captioner, configured):
-    config, before = configured("A", method), values(captioner)
+def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(captioner, configured):
+    config, before = configured("A", "supermask_loss"), values(captioner)
     expected = kernels(captioner)
     gate_captioner(captioner, config, STEPS)
     assert tuple(map(set, masks(captioner))) == expected and len(expected[1]) == 9
     take = trainer(captioner)
     take(2)
-    if method == "supermask_loss":
-        # The captioning loss changes each gate differently; the sparsity loss alone would change all equally.
-        assert all(np.unique(gate.logits).size > 10 for gate in gates(captioner.encoder))
+    # The captioning loss changes each gate differently; the sparsity loss alone would change all equally.
+    assert all(np.unique(gate.logits).size > 10 for gate in gates(captioner.encoder))
     take(STEPS - 2)
     decoder, encoder = values(captioner)
     assert_equal(encoder, before[1])
@@ -189,9 +187,8 @@ def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["supermask", "magnitude"])
-def test_scheme_b_prunes_both_in_fine_tuning(method, captioner, configured):
-    config, before = configured("B", method), values(captioner)
+def test_scheme_b_prunes_both_in_fine_tuning(captioner, configured):
+    config, before = configured("B", "magnitude"), values(captioner)
     expected = kernels(captioner)
     gate_captioner(captioner, config, STEPS)
     assert not gates(captioner) and not hasattr(captioner, "pruning")
@@ -211,9 +208,8 @@ def test_scheme_b_prunes_both_in_fine_tuning(method, captioner, configured):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["supermask", "supermask_loss"])
-def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(method, captioner, configured):
-    config, before = configured("C", method), values(captioner)
+def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(captioner, configured):
+    config, before = configured("C", "supermask"), values(captioner)
     expected = kernels(captioner)
     gate_captioner(captioner, config, STEPS)
     assert tuple(map(set, masks(captioner))) == (expected[0], set())
@@ -249,16 +245,8 @@ def assert_zeros(folder, scheme):
 
 
 @pytest.mark.slow
-def test_a_compiled_run_prunes_the_encoder_and_resumes_in_fine_tuning(tiny_settings, tmp_path):
-    settings = [*tiny_settings, *SCHEMED, *FEW_STEPS, "pruning.encoder=A", "training.epochs=1"]
-    folder, _, _ = train(tmp_path, settings)
-    assert_zeros(folder, "A")
-    assert "resuming after epoch 2" in resume_last_epoch(folder, settings)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
-@pytest.mark.parametrize(("scheme", "method"), [("B", "gradual"), ("C", "magnitude")])
+@pytest.mark.parametrize(("scheme", "method"), [("A", "supermask"), ("B", "gradual"), ("C", "magnitude")])
 def test_runs_prune_the_encoder_by_scheme_and_resume(scheme, method, tiny_settings, tmp_path, monkeypatch):
     # In scheme C the first phase has the best score, but its encoder is not pruned yet.
     scores = [0.9, 0.5, 0.3]

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.two_devices import two_devices
 from tfsparsecap.captioning.models.plain_transformer import Transformer
 from tfsparsecap.captioning.models.soft_attention import SoftAttention
 from tfsparsecap.captioning.settings.training_section import Training
 from tfsparsecap.captioning.training.adam import make_optimizer
-from tfsparsecap.captioning.training.distribution import make_strategy
 from tfsparsecap.captioning.training.loop import STEPS_PER_REPORT, Loop, StepLogs
 from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
@@ -142,12 +142,6 @@ def test_all_occurrences_of_a_word_are_one_gradient():
     (name,) = [name for name in slots if name.endswith("embeddings_momentum")]
     gradient = slots[name] / 0.5
     np.testing.assert_allclose(slots[name.replace("momentum", "velocity")], 0.5 * gradient**2, rtol=1e-4)
-
-
-def two_devices():
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
-    return make_strategy("mirrored")
 
 
 @pytest.mark.slow

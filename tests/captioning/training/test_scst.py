@@ -271,12 +271,6 @@ def test_a_run_on_rewards_keeps_the_zeros_of_its_start_and_resumes(kind, tiny_se
         assert any("will be trained: pruning.method=frozen" in message for message in messages)
 
 
-def test_too_few_images_for_rewards_are_rejected_before_training(tiny_settings, tmp_path):
-    with pytest.raises(InputError, match=r"20 images .* batch of 21: .* training\.scst\.batch_size"):
-        train(tmp_path, [*tiny_settings, "training.scst.batch_size=21"])
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 def test_rewards_are_the_last_phase_of_a_run_with_a_trained_encoder_and_fixed_masks(tiny_settings, tmp_path):

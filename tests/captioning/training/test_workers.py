@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.trainer_processes import free_addresses
+from tests.two_devices import two_devices
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.training.callbacks import SaveEpoch
 from tfsparsecap.captioning.training.cluster import Cluster
@@ -62,10 +63,9 @@ def test_a_missing_worker_and_a_port_in_use_are_named():
 
 def test_all_devices_get_the_values_of_all():
     assert gather(make_strategy("default"), {"loss": 0.1}) == [{"loss": 0.1}]
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
+    strategy = two_devices()
     value = {"loss": 0.1, "text": "größer\n" * 100}
-    assert gather(make_strategy("mirrored"), value) == [value, value]
+    assert gather(strategy, value) == [value, value]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,7 @@ class Stopped(Exception):
 
 @pytest.mark.slow
 def test_two_devices_equal_one_and_resume(settings, alone, tmp_path, monkeypatch):
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("needs two logical CPU devices, which tests/captioning/training/conftest.py makes")
+    two_devices()
     settings = [*settings, "training.distribution=mirrored"]
     save = SaveEpoch.on_epoch_end
 

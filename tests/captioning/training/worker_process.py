@@ -3,6 +3,7 @@
     python worker_process.py EPOCH arguments of tfsparsecap.train …
 
 EPOCH is the number of the epoch, from 0, in whose first step the process kills itself; -1 never does.
+Graphs, which run only a few times, are not optimised.
 """
 
 import os
@@ -14,8 +15,11 @@ from tfsparsecap.train import main
 
 if __name__ == "__main__":
     fatal = int(sys.argv.pop(1))
+    start_tensorflow()
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     if fatal >= 0:
-        start_tensorflow()
         from tfsparsecap.captioning.training.loop import Loop
 
         epoch_of = Loop._epoch

@@ -8,20 +8,7 @@ import pytest
 
 from tfsparsecap.errors import InputError
 
-from .torch_files import (
-    PLAIN,
-    SIX,
-    call,
-    mapping,
-    name,
-    number,
-    numbers,
-    read,
-    storage,
-    tensor,
-    text,
-    weight,
-)
+from .torch_files import PLAIN, SIX, call, mapping, name, number, numbers, read, storage, tensor, text, weight
 
 TOUCH = text("touch canary")
 

@@ -13,19 +13,7 @@ import pytest
 from tfsparsecap.core.weight_files.torch_archive import read_checkpoint
 from tfsparsecap.errors import InputError
 
-from .torch_files import (
-    PLAIN,
-    SIX,
-    coo,
-    mapping,
-    number,
-    read,
-    storage,
-    tensor,
-    text,
-    weight,
-    write,
-)
+from .torch_files import PLAIN, SIX, coo, mapping, number, read, storage, tensor, text, weight, write
 
 # Written by torch.save of PyTorch 2.15: {"epoch", "best", "name", "history", "rng", "model", "optimizer"}.
 # With grid = arange(24).reshape(4, 6), the model holds grid.t() as "transposed", grid[1:3, 1:6:2] as "block",
@@ -164,10 +152,7 @@ def test_files_without_or_with_several_state_dicts_are_rejected(tmp_path, progra
         (coo([0, 1], [1, 2], (3,)), "do not fit"),
         (coo([[0, 1]], [[1], [2]], (3, 2)), "do not fit"),
         (coo([[0, 1]], [1, 2], (-3,)), "negative or absurd"),
-        (
-            coo([[0, 1]], [1, 2], (3,), layout="torch.sparse_csr"),
-            r"unsupported layout torch\.sparse_csr",
-        ),
+        (coo([[0, 1]], [1, 2], (3,), layout="torch.sparse_csr"), r"unsupported layout torch\.sparse_csr"),
     ],
 )
 def test_damaged_sparse_tensors_are_rejected(tmp_path, parts, message):

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.cider.cider import Cider
 from tfsparsecap_export.caption_files import quality
-from tfsparsecap_export.caption_files.quality import (
-    CaptionedSamples,
-    Quality,
-    choose_float_layers,
-)
+from tfsparsecap_export.caption_files.quality import CaptionedSamples, Quality, choose_float_layers
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
 from tfsparsecap.captioning.inference.confidence import Calibration, is_good
@@ -92,9 +88,7 @@ def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypat
         return name, [SimpleNamespace(name=name, is_float=False)] if name else []
 
     monkeypatch.setattr(
-        quality,
-        "ciders",
-        lambda content, validation, *_: variants[content] + np.array([0, 0.001, 0, 0.001]),
+        quality, "ciders", lambda content, validation, *_: variants[content] + np.array([0, 0.001, 0, 0.001])
     )
     samples = CaptionedSamples([{}] * 4, [["a dog"], ["a cat"], ["a bus"], ["a boat"]], str)
     found = choose_float_layers(encode, "", samples)

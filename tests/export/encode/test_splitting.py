@@ -59,12 +59,7 @@ def test_no_part_exceeds_the_kernels_limits():
 
 @pytest.mark.parametrize(
     ("columns", "kept", "activation", "axes"),
-    [
-        (100, 0.2, None, ()),
-        (100, 0.2, "relu", (5,)),
-        (5000, 0.05, "relu", ()),
-        (4200, 1.0, None, (3,)),
-    ],
+    [(100, 0.2, None, ()), (100, 0.2, "relu", (5,)), (5000, 0.05, "relu", ()), (4200, 1.0, None, (3,))],
 )
 def test_a_split_layer_gives_numpys_product(check_outputs, columns, kept, activation, axes):
     kernel = blocks(columns, 64, kept)

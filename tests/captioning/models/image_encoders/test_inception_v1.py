@@ -180,10 +180,7 @@ def changed(slim, folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda tensors: tensors.pop(FULL + "weights"),
-            r"has no InceptionV1/Mixed_5c.*: it contains",
-        ),
+        (lambda tensors: tensors.pop(FULL + "weights"), r"has no InceptionV1/Mixed_5c.*: it contains"),
         (
             lambda tensors: tensors.update({FULL + "weights": np.ones((3, 3, 384, 192), "float32")}),
             r"has the shape \(3, 3, 384, 192\), but .*Inception-V1 needs \(3, 3, 192, 384\)",
@@ -207,13 +204,7 @@ def test_unsuitable_checkpoints_are_rejected_and_change_nothing(slim, tmp_path, 
 
 @pytest.mark.parametrize(
     ("kind", "damage"),
-    [
-        ("one", "cut"),
-        ("one", "empty"),
-        ("index", "overwritten"),
-        ("index", "absent"),
-        ("data", "absent"),
-    ],
+    [("one", "cut"), ("one", "empty"), ("index", "overwritten"), ("index", "absent"), ("data", "absent")],
 )
 def test_damaged_checkpoints_are_rejected_and_change_nothing(slim, tmp_path, network, kind, damage):
     one, several, *_ = slim
