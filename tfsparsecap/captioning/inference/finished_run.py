@@ -50,7 +50,7 @@ class FinishedRun(CaptionGenerator):
     captioner: Captioner
     tokenizer: Tokenizer
     config: Config
-    _searches: dict[tuple[Any, ...], Decoder | Sampler] = field(default_factory=dict, repr=False)
+    _searches: dict[tuple[Any, ...], Decoder] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, path: str | Path) -> "FinishedRun":
@@ -105,7 +105,7 @@ class FinishedRun(CaptionGenerator):
     ) -> Callable[[Sequence[Inputs]], list[Captions]]:
         # Compiled searches are kept, except those with a seed, which must start again.
         key = (beam, samples, *sorted(sampling.items()))
-        search: Decoder | Sampler
+        search: Decoder
         if key in self._searches:
             search = self._searches[key]
         elif samples is None:
