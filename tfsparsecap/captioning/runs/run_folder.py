@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from tfsparsecap.captioning.data.radix import RadixTokenizer
@@ -17,7 +18,7 @@ from tfsparsecap.captioning.data.tokenizers import SENTENCEPIECE, VOCABULARY, To
 from tfsparsecap.captioning.runs.checkpoints import save_weights
 from tfsparsecap.captioning.settings.config_files import differences, load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
-from tfsparsecap.core.files import atomic_write, csv_text, make_folder, read_json
+from tfsparsecap.core.files import atomic_path, atomic_write, csv_text, make_folder, read_json
 from tfsparsecap.core.locks import locked
 from tfsparsecap.errors import InputError
 
@@ -67,7 +68,6 @@ class RunFolder:
         self.data = self.path / "data.json"
         self.teachers = self.path / "teachers.json"
         self.teacher_captions = self.path / "teacher_captions.json"
-        self._created = False
 
     def check(self, config: Config, resume: bool) -> None:
         """Checks whether a run with these settings may start or resume here. Nothing is written.
@@ -167,6 +167,7 @@ class RunFolder:
         tokenizer: Tokenizer,
         initial: Mapping[str, np.ndarray] | None = None,
         data: CaptionData | None = None,
+        networks: Mapping[Path, keras.Model] | None = None,
     ) -> None:
         """Creates the folder with vocabulary and settings, or leaves nothing behind if that fails.
 
@@ -175,13 +176,13 @@ class RunFolder:
         Args:
             initial: initial weights to keep; see `checkpoints.named_weights`.
             data: what the run is trained on, for `has_data`.
+            networks: what a run that is not trained contains: `model`, and perhaps `encoder`.
 
         Raises:
             InputError: there is a run in the folder, or it cannot be written.
         """
         if self.config_file.exists():
             raise InputError(f"{self.path} exists: choose a new folder")
-        self._created = True
         try:
             make_folder(self.checkpoints)
             tokenizer.save_to(self.path)
@@ -189,16 +190,17 @@ class RunFolder:
                 save_weights(self.initial, initial)
             if data is not None:
                 self.write_json("data", {"data": data.summary(), "sha256": data.digest()})
+            for path, network in (networks or {}).items():
+                with atomic_path(path) as temporary:
+                    network.save(temporary)
             self.save_config(config)
-        except InputError:
-            self.discard()
+        except BaseException:  # an incomplete run folder would block the next attempt
+            self._discard()
             raise
 
-    def discard(self) -> None:
-        """Deletes what `create` has written, and the model; folders with other content stay."""
-        if not self._created:
-            return
-        files = [self.model, self.config_file, self.initial, self.data, self.vocabulary]
+    def _discard(self) -> None:
+        """Deletes what `create` has written; folders with other content stay."""
+        files = [self.model, self.encoder, self.config_file, self.initial, self.data, self.vocabulary]
         files.append(self.path / SENTENCEPIECE)
         with contextlib.suppress(OSError):
             for file in files:
