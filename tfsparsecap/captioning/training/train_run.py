@@ -35,8 +35,7 @@ from tfsparsecap.captioning.training.gating import (
     rewinds_to_initial_weights,
     train_encoder,
 )
-from tfsparsecap.captioning.training.phase_loops import make_loop
-from tfsparsecap.captioning.training.phases import Phase, check_batches, phases
+from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, phases
 from tfsparsecap.captioning.training.start import (
     load_initial_weights,
     load_start,
