@@ -58,8 +58,9 @@ def caption_records(
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
         for batch in readable(batches):
             traces, indices = decoder.traces, batch["index"].numpy()
-            for index, found in zip(indices, captions_of_batch(decoder, tokenizer, batch), strict=True):
-                captions.append(_image_caption(records[index], found, decoder.captioner.objects))
+            of_images = captions_of_batch(decoder, tokenizer, batch)
+            for index, of_image in zip(indices, of_images, strict=True):
+                captions.append(_image_caption(records[index], of_image, decoder.captioner.objects))
             bar.update(len(indices))
             now = time.perf_counter()
             if decoder.traces == traces:
@@ -146,10 +147,10 @@ def caption_with_file(
             return None
         inputs = {name: inputs[name] for name in captioner.input_names if name in inputs}
         began = time.perf_counter()
-        found = captioner.caption(**inputs)
+        of_image = captioner.caption(**inputs)
         seconds = time.perf_counter() - began
         confidence = None if captioner.calibration is None else 0.0
-        return _image_caption(record, found, captioner.objects, confidence), seconds
+        return _image_caption(record, of_image, captioner.objects, confidence), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()

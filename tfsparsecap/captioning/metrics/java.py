@@ -149,7 +149,7 @@ def meteor(
     most = max(map(len, (references[image] for image in captions)), default=0)
     lines = {"captions": list(captions.values()), "references": []}
     for image in captions:
-        own = references[image]
+        own = list(references[image])
         lines["references"] += [*own, *own[-1:] * (most - len(own))]
     jar = Path(pycocoevalcap_meteor.__file__).with_name(pycocoevalcap_meteor.METEOR_JAR)
     if progress:

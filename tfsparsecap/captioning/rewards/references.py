@@ -127,8 +127,8 @@ class Comparison:
             pairs = _ranges(self.first_pair[captions.owners], pairs_per_entry)
             wanted = self.pair_references[pairs] * len(distinct) + captions.ranks[entries]
             places = np.searchsorted(keys, wanted)
-            found = np.append(keys, -1)[places] == wanted
-            times = np.where(found, np.append(references.times, 0)[places], 0)
+            is_there = np.append(keys, -1)[places] == wanted
+            times = np.where(is_there, np.append(references.times, 0)[places], 0)
             yield NgramMatches(distinct, captions, references, entries, pairs, times)
 
 

@@ -66,11 +66,11 @@ def load_part(path: Path, layer: keras.Layer) -> None:
     def name(key: str) -> str:
         return "/".join(key.split("/")[2:])  # without kind and index
 
-    found: dict[str, list[np.ndarray]] = {}
+    by_name: dict[str, list[np.ndarray]] = {}
     for key, array in _read(path)[1].items():
-        found.setdefault(name(key), []).append(array)
+        by_name.setdefault(name(key), []).append(array)
     variables = _keyed("model", layer.weights)
-    arrays = {key: found[name(key)].pop(0) for key in variables if found.get(name(key))}
+    arrays = {key: by_name[name(key)].pop(0) for key in variables if by_name.get(name(key))}
     _check_same(path, arrays, variables)
     for key, variable in variables.items():
         variable.assign(arrays[key])

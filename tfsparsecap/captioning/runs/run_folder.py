@@ -108,16 +108,16 @@ class RunFolder:
 
     def has_data(self, data: CaptionData) -> bool | None:
         """Whether the run was trained on this data set, or a copy of it; None if that is not known."""
-        found = self._data()
-        return None if found is None else found["sha256"] == data.digest()
+        trained_on = self._data()
+        return None if trained_on is None else trained_on["sha256"] == data.digest()
 
     def check_data(self, data: CaptionData) -> None:
         """Raises InputError if the run was trained on other data."""
-        found = self._data()
-        if found is not None and found["sha256"] != data.digest():
+        trained_on = self._data()
+        if trained_on is not None and trained_on["sha256"] != data.digest():
             raise InputError(
-                f"the data of the run in {self.path} has changed since it began (then {found['data']}; now"
-                f" {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"
+                f"the data of the run in {self.path} has changed since it began (then {trained_on['data']};"
+                f" now {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"
                 " to start a new run"
             )
 
@@ -125,18 +125,18 @@ class RunFolder:
         """The content of `data.json`; None in a run of an earlier version."""
         if not self.data.is_file():
             return None
-        found = read_json(self.data, "delete it")
-        if not isinstance(found, dict) or not {"data", "sha256"} <= set(found):
+        content = read_json(self.data, "delete it")
+        if not isinstance(content, dict) or not {"data", "sha256"} <= set(content):
             raise InputError(f"{self.data} is damaged: delete it")
-        return found
+        return content
 
     def _is_incomplete(self) -> bool:
         """Whether the folder contains only what `create` writes before the settings."""
         first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name, self.data.name}
-        found = [path for path in self.path.iterdir() if not path.name.startswith(".")]
+        paths = [path for path in self.path.iterdir() if not path.name.startswith(".")]
         if self.checkpoints.is_dir():
-            found += [path for path in self.checkpoints.iterdir() if not path.name.startswith(".")]
-        return all(path.name in first or path == self.initial for path in found)
+            paths += [path for path in self.checkpoints.iterdir() if not path.name.startswith(".")]
+        return all(path.name in first or path == self.initial for path in paths)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

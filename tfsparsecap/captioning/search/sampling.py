@@ -228,13 +228,13 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
     total = tf.reduce_sum(tf.exp(tf.cast(logits, tf.float64)), axis=1, keepdims=True)
 
     def largest(count: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        found, indices = tf.math.top_k(logits, k=count)
-        return found, indices, tf.cumsum(tf.exp(tf.cast(found, tf.float64)) / total, axis=1)
+        largest_logits, indices = tf.math.top_k(logits, k=count)
+        return largest_logits, indices, tf.cumsum(tf.exp(tf.cast(largest_logits, tf.float64)) / total, axis=1)
 
-    def pick(found: tf.Tensor, indices: tf.Tensor, reached: tf.Tensor) -> tf.Tensor:
+    def pick(largest_logits: tf.Tensor, indices: tf.Tensor, reached: tf.Tensor) -> tf.Tensor:
         # A token is kept if the tokens before it do not reach top_p, so the first is always kept.
         before = tf.pad(reached[:, :-1], [[0, 0], [1, 0]])
-        picked = _pick(tf.where(before < top_p, found, -math.inf), seed)
+        picked = _pick(tf.where(before < top_p, largest_logits, -math.inf), seed)
         return tf.gather(indices, picked, batch_dims=1)
 
     few = largest(min(_FEW, size))
@@ -265,14 +265,14 @@ def _as_seed(seed: Seed) -> tf.Tensor:
     """Converts a seed to the two integers of stateless sampling."""
     if seed is None:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, tf.int32)
-    given: Any = seed
-    if not tf.is_tensor(given):
+    values: Any = seed
+    if not tf.is_tensor(values):
         try:
-            given = np.asarray(given)
+            values = np.asarray(values)
         except ValueError:  # a list of lists of several lengths
-            given = np.asarray(None)
-    whole = given.dtype.is_integer if tf.is_tensor(given) else given.dtype.kind in "iu"
-    if not whole or tuple(given.shape) not in ((), (2,)):
+            values = np.asarray(None)
+    whole = values.dtype.is_integer if tf.is_tensor(values) else values.dtype.kind in "iu"
+    if not whole or tuple(values.shape) not in ((), (2,)):
         raise InputError("a seed is one or two integers of at most 64 bits, or None for a new one")
-    given = tf.cast(given, tf.int64)
-    return given if given.shape.rank else tf.stack([given, tf.zeros_like(given)])
+    values = tf.cast(values, tf.int64)
+    return values if values.shape.rank else tf.stack([values, tf.zeros_like(values)])

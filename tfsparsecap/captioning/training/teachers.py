@@ -58,9 +58,9 @@ def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> li
 
 def check_length(theirs: Config, config: Config, run: str) -> None:
     """Checks that the captions of a teacher, called `run` in the message, are as long as those it teaches."""
-    given, own = theirs.data.max_length, config.data.max_length
-    if given != own:
-        raise InputError(f"{run} has data.max_length={given}, this one {own}: set the same value")
+    longest, own = theirs.data.max_length, config.data.max_length
+    if longest != own:
+        raise InputError(f"{run} has data.max_length={longest}, this one {own}: set the same value")
 
 
 def _check_unchanged(teachers: Sequence[FinishedRun], config: Config, folder: RunFolder) -> None:
