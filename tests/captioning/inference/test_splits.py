@@ -81,7 +81,7 @@ def test_the_time_per_image_excludes_tracing(monkeypatch):
 class Slow:
     """A slow exported file that only one thread may use at a time."""
 
-    image_size, input_names, objects, calibration = 8, ("image",), ("dog", "cat"), None
+    image_size, input_names, objects = 8, ("image",), ("dog", "cat")
 
     def __init__(self, together=None):
         self.busy, self.together = threading.Lock(), together

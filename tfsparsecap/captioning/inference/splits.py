@@ -91,13 +91,12 @@ def captions_of_batch(decoder: "Decoder", tokenizer: "Tokenizer", batch: dict[st
     return captions
 
 
-def _image_caption(
-    record: Record, captions: Captions, objects: Sequence[str], confidence: float | None = None
-) -> ImageCaption:
-    """The best caption of an image; an empty one, with a confidence, if there is none."""
-    text, score, faults, sure = captions[0] if captions else Caption("", NO_CAPTION, (), confidence)
+def _image_caption(record: Record, captions: Captions, objects: Sequence[str]) -> ImageCaption:
+    """The best caption of an image; an empty one if there is none."""
+    text, score, faults, confidence = captions[0] if captions else Caption("", NO_CAPTION)
     names = tuple(name for name, _ in captions.objects) if objects else None
-    return ImageCaption(record.image_id, text, score, record.captions, faults, sure, record.labels, names)
+    about = (record.image_id, text, score, record.captions, faults, confidence)
+    return ImageCaption(*about, labels=record.labels, objects=names)
 
 
 def readable(batches: "tf.data.Dataset") -> Iterator[dict[str, Any]]:
@@ -149,8 +148,10 @@ def caption_with_file(
         began = time.perf_counter()
         of_image = captioner.caption(**inputs)
         seconds = time.perf_counter() - began
-        confidence = None if captioner.calibration is None else 0.0
-        return _image_caption(record, of_image, captioner.objects, confidence), seconds
+        if not of_image:  # an empty caption counts
+            confidence = None if captioner.calibration is None else 0.0
+            of_image.append(Caption("", NO_CAPTION, confidence=confidence))
+        return _image_caption(record, of_image, captioner.objects), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()
