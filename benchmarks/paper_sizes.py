@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from tfsparsecap.captioning.encoder_catalogue import CATALOGUE
 from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
+from tfsparsecap.captioning.models.image_encoders.applications import MobileNetV1Encoder
 from tfsparsecap.captioning.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.captioning.models.plain_transformer import Transformer
 from tfsparsecap.captioning.models.soft_attention import SoftAttention
@@ -118,7 +118,7 @@ def sizes(names: Iterable[str] = tuple(PAPER_CAPTIONERS)) -> list[tuple[str, int
 
 def slimmed_rtic() -> tuple[str, int]:
     """The row of the pruned RTIC, whose size is that of the paper's Table 3."""
-    from tfsparsecap.captioning.models.image_encoders import ApplicationsEncoder
+    from tfsparsecap.captioning.models.image_encoders.applications import ApplicationsEncoder
     from tfsparsecap.slimming.plan import slim_plan
 
     encoder = ApplicationsEncoder("ResNet101", image_size=256, weights=None)

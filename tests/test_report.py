@@ -126,7 +126,7 @@ def runs(tiny_run, tmp_path_factory):
 def written(runs, tmp_path_factory):
     """The page of both runs."""
     path = tmp_path_factory.mktemp("written") / "page.html"
-    report.main([*map(str, runs), "--output", str(path), "--images=3", "--attention=1"])
+    report.main([*map(str, runs), "--output", str(path), "--images=3"])
     return path
 
 
@@ -157,10 +157,10 @@ def test_images_are_embedded_and_have_descriptions(page):
             assert kind == f"data:{image.get_format_mimetype()}"
             image.load()
         assert len(one.at["alt"]) > 15
-    # Three in the gallery, one with curves, and one for each of the five words of a caption of each run.
-    assert len(images) == 3 + 1 + 2 * 5
+    # Three in the gallery, one with curves, and one for each of the five words of each run's captions.
+    assert len(images) == 3 + 1 + 3 * 2 * 5
     attended = [one.at["alt"] for one in images if one.at["alt"].startswith("attention at")]
-    assert attended == 10 * [f"attention at \u201c{WORD}\u201d"]
+    assert attended == 30 * [f"attention at \u201c{WORD}\u201d"]
 
 
 def test_page_has_no_scripts_and_no_external_resources_and_captions_are_escaped(page):
@@ -283,7 +283,9 @@ def test_wrong_files_paths_and_numbers_are_refused(runs, tmp_path, capsys):
     assert "it is a folder" in error_of(capsys, runs[0], "--output", tmp_path)
     message = error_of(capsys, runs[0], "--output", tmp_path / "page.png")
     assert "as a .html file: give a name that ends in .html" in message
-    assert "0 or more" in error_of(capsys, runs[0], "--output", page, "--images", "-1")
+    assert "--images is -1: give a whole number" in error_of(
+        capsys, runs[0], "--output", page, "--images", "-1"
+    )
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "scores_test.json").write_text('{"CIDEr": "high"}')
     error = error_of(capsys, tmp_path / "run", "--output", page)

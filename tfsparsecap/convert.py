@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
-from tfsparsecap.core.files import atomic_path, read_json
+from tfsparsecap.core.files import read_json
 from tfsparsecap.errors import InputError
 
 #: Where to find a checkpoint's tokenizer, relative to its folder.
@@ -207,13 +207,7 @@ def convert(
     run = RunFolder(output)
     with run.locked():
         _check_new(output)  # again: another process may have been faster
-        try:
-            run.create(settings, words)
-            with atomic_path(run.model) as temporary:
-                captioner.save(temporary)
-        except BaseException:
-            run.discard()  # an incomplete run folder would block the next attempt
-            raise
+        run.create(settings, words, networks={run.model: captioner})
     return {
         "run": str(output),
         "captioner": type(captioner).__name__,

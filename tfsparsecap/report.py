@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import atomic_write, check_regular_file, check_suffix
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -29,15 +29,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options.add_argument(
         "--images", type=int, default=12, metavar="N", help="test images in the gallery (default: 12)"
     )
-    options.add_argument(
-        "--attention",
-        type=int,
-        default=3,
-        metavar="N",
-        help="images of the gallery with attention maps (default: 3; 0: none)",
-    )
     options.add_argument("--data", metavar="FOLDER", help="folder of the data, instead of data.folder")
-    options.add_argument("--title", help="heading of the page")
     return options.parse_args(argv)
 
 
@@ -53,19 +45,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"there is no folder {output.parent} for {output.name}: create it first")
     check_regular_file(output)
     check_suffix(output, ".html")
-    if options.images < 0 or options.attention < 0:
-        raise InputError("--images and --attention are numbers of images: give 0 or more")
+    check_number("--images", options.images, whole=True, at_least=0)
     start_tensorflow()
     from tfsparsecap.captioning.html_report.compared_runs import read_runs
     from tfsparsecap.captioning.html_report.page import make_page
 
-    html = make_page(
-        read_runs(options.runs),
-        title=options.title,
-        images=options.images,
-        attention=options.attention,
-        data=options.data,
-    )
+    html = make_page(read_runs(options.runs), images=options.images, data=options.data)
     atomic_write(output, html)
     print(f"written: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 

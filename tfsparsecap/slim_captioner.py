@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
-from tfsparsecap.core.files import atomic_path
 from tfsparsecap.errors import InputError, check_number, error_prefix
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
@@ -167,18 +166,11 @@ def slim_run(
     content["training"] |= {"start_from": str(output), "teacher": [str(source)], "teacher_loss": loss}
     content["training"]["slim"] = None
     config, folder = checked_config(content), RunFolder(output)
+    networks = {folder.model: captioner}
+    if encoder_channels is not None:
+        networks[folder.encoder] = captioner.encoder.backbone
     with folder.locked():
-        try:
-            folder.create(config, finished.tokenizer)
-            if encoder_channels is not None:
-                with atomic_path(folder.encoder) as temporary:
-                    captioner.encoder.backbone.save(temporary)
-            with atomic_path(folder.model) as temporary:
-                captioner.save(temporary)
-        except BaseException:
-            folder.encoder.unlink(missing_ok=True)
-            folder.discard()  # an incomplete run folder would block the next attempt
-            raise
+        folder.create(config, finished.tokenizer, networks=networks)
     train = ["python", "-m", "tfsparsecap.train", "--config", str(folder.config_file)]
     if output.parent.resolve() != Path("runs").resolve():
         train += ["--runs", str(output.parent)]

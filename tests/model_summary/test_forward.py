@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import layers
 
 from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention
-from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
+from tfsparsecap.captioning.models.image_encoders.applications import MobileNetV1Encoder
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.forward import forward
 

@@ -12,7 +12,7 @@ from keras import layers
 import tfsparsecap as sc
 from benchmarks.paper_sizes import PAPER_CAPTIONERS
 from tfsparsecap.captioning.models import SoftAttention
-from tfsparsecap.captioning.models.image_encoders import MobileNetV1Encoder
+from tfsparsecap.captioning.models.image_encoders.applications import MobileNetV1Encoder
 from tfsparsecap.captioning.models.image_encoders.inception_v1 import inception_v1
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary import summarize as cost

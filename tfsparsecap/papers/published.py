@@ -245,7 +245,7 @@ def _plan_of_transformer(captioner: ObjectRelationTransformer) -> list[_Assignme
 
     def attention(layer: SharedAttention, name: str):
         numbered = enumerate(layer.projections)
-        return [one for i, dense in numbered for one in _dense(dense, f"{name}.linears.{i}")]
+        return [assignment for i, dense in numbered for assignment in _dense(dense, f"{name}.linears.{i}")]
 
     plan = [
         *_dense(captioner.feature_embedding, "att_embed.0"),

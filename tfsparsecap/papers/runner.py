@@ -178,9 +178,9 @@ def run_study(
                 if sys.stderr.isatty() or (finished, names) != shown:
                     bar.n, shown = finished, (finished, names)
                     bar.set_postfix_str(names)
-                for process in [process for process in running if process.poll() is not None]:
+                for process in [process for process in running if process.process.poll() is not None]:
                     running.remove(process)
-                    if process.poll() or read_result(process.run, study_folder) is None:
+                    if process.process.poll() or read_result(process.run, study_folder) is None:
                         failed[process.run.name] = process.error()
                         continue
                     done.add(process.run.name)
@@ -191,7 +191,8 @@ def run_study(
                 time.sleep(_POLL_SECONDS if running else 0.0)
         finally:
             for process in running:
-                process.stop()
+                # Its finished epochs are kept. Background processes may ignore SIGINT.
+                process.process.terminate()
             for process in running:
                 process.wait()
     return failed
@@ -277,22 +278,15 @@ class _Process:
             self.log_start = log.tell()
             self.process = start_child(command, log, environment)
 
-    def poll(self) -> int | None:
-        return self.process.poll()
-
     def error(self) -> str:
         """Why the training failed, or why a training that succeeded has no scores."""
         with self.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(self.log_start)
             lines = log.read().strip().splitlines() or ["no output"]
-        code = self.poll()
+        code = self.process.poll()
         errors = [line for line in lines if ("error: " if code else "was not evaluated") in line]
         message = (errors or lines)[-1].removeprefix("error: ")[:300]
         return f"{message} (exit code {code}; log: {self.log})"
-
-    def stop(self) -> None:
-        """Asks the process to end; its finished epochs are kept. Background processes may ignore SIGINT."""
-        self.process.terminate()
 
     def wait(self) -> None:
         """Waits until the process has ended, and ends it if it does not."""

@@ -40,7 +40,7 @@ def lines(images, **changes) -> str:
 def refused(folder, files, message, image_ids=()):
     before = sorted(folder.rglob("*"))
     with pytest.raises(InputError, match=message) as error:
-        convert_features(files, folder / "out", image_ids, progress=False)
+        convert_features(files, folder / "out", image_ids)
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
     assert sorted(folder.rglob("*")) == before, "nothing is written"
 
@@ -66,7 +66,7 @@ def test_a_tsv_becomes_features_and_relative_boxes(tmp_path, packed):
     if packed:
         texts = {f"trainval/{file.name}": file.read_text() for file in files}
         files = [archive_of(tmp_path / "trainval.zip", {**texts, "trainval/readme.txt": "x"})]
-    made = convert_features(files, tmp_path / "out", IMAGES, progress=False)
+    made = convert_features(files, tmp_path / "out", IMAGES)
     assert made == {
         "images": 2,
         "feature_size": 4,
@@ -99,7 +99,7 @@ def test_published_features_come_back(fixtures, tmp_path, kind):
         file.write_text(lines(rows))
     else:
         file = shutil.make_archive(str(tmp_path / "all"), "zip", folder)
-    made = convert_features([file], tmp_path / "out", images, progress=False)
+    made = convert_features([file], tmp_path / "out", images)
     assert (made["images"], made["feature_size"]) == (5, 2048)
     assert (made["fewest_regions"], made["most_regions"]) == (18, 47)
     assert ("cocobu_fc" in made["folders"]) == (kind == "zip")
@@ -115,7 +115,7 @@ def test_an_archive_of_one_file_for_each_image(tmp_path):
     files = {f"cocobu_att/{image}.npz": array for image, array in values.items()}
     pixels = {f"cocobu_box/{image}.npy": np.ones((1, 4), np.float32) for image in IMAGES}
     archive = archive_of(tmp_path / "a.zip", {**files, **pixels, "__MACOSX/cocobu_att/._7.npz": b"x"})
-    made = convert_features([archive], tmp_path / "out", ["42.jpg"], progress=False)
+    made = convert_features([archive], tmp_path / "out", ["42.jpg"])
     assert (made["folders"], made["left_out"]) == (["cocobu_att"], 3)
     for image, array in values.items():
         found = np.load(tmp_path / "out" / "cocobu_att" / f"{image}.npy")

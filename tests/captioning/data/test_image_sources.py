@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.captioning.data.feature_cache import FeatureCache
-from tfsparsecap.captioning.data.image_sources import FeatureCacheSource, RegionFeatureSource, TeacherSource
+from tfsparsecap.captioning.data.image_sources import FeatureCacheSource, RegionFeatureSource, TeachingSource
 from tfsparsecap.captioning.data.pipeline import image_batches, training_batches, unwrap_input_errors
 from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.data.region_features import RegionFeatures
@@ -218,7 +218,7 @@ def test_each_image_has_the_features_of_its_own_view_and_of_its_teachers():
     records = [Record(name, None, ("a dog",), "train") for name in "abc"]
     views = [cache_of([1, 2, 3], "abc"), cache_of([30, 20, 10], "cba")]
     teachers = [cache_of([7, 8, 9], "abc"), cache_of([70, 80, 90], "abc")]
-    source = TeacherSource(FeatureCacheSource(records, *views), [FeatureCacheSource(records, *teachers)])
+    source = TeachingSource(FeatureCacheSource(records, *views), [FeatureCacheSource(records, *teachers)])
     given = source.fetch(np.array([2, 0, 1, 1]), np.array([0, 1, 1, 0]))
     assert given["features"].shape == (4, 3, 2) and given.keys() == source.specs.keys()
     assert given["features"][:, 2, 1].tolist() == [3, 10, 20, 2]

@@ -54,7 +54,7 @@ def test_the_heap_is_smaller_than_the_memory(commands):
         ),
         ("import sys; sys.exit(3)", run, "it ended with exit code 3$"),
         (
-            "import sys; input(); sys.exit('Error: Unable to access jarfile')",
+            "import sys; sys.exit('Error: Unable to access jarfile')",
             score,
             "METEOR failed with .*java: Error: Unable to access jarfile",
         ),

@@ -391,7 +391,7 @@ def test_calls_of_a_sampler_differ_and_another_sampler_with_the_same_seed_repeat
         ("samples", "samples is", [0, -1, 2.5, None]),
         ("max_length", "max_length is", [0, 1.5]),
         ("temperature", "temperature is", [0, -1.0, float("nan"), float("inf"), None]),
-        ("top_k", "top_k is", [0, "5", 2.0]),
+        ("top_k", "top_k is", [0, "5", 2.5]),
         ("top_p", "top_p is", [0.0, 1.01, float("nan"), "1"]),
         ("seed", "one or two integers", [(1, 2, 3), [1, [2, 3]], 1.5, 2**64, tf.constant([1.0, 2.0])]),
     ],

@@ -17,33 +17,7 @@ from tfsparsecap.captioning.training.callbacks import (
     TimeLeft,
     Validation,
     layer_sparsities,
-    stops_early,
 )
-
-
-def rows(*scores, sparsity=None, phase="train"):
-    history = []
-    for epoch, value in enumerate(scores, 1):
-        row = {"epoch": epoch, "phase": phase, "validation_CIDEr": value}
-        history.append(row if sparsity is None else {**row, "sparsity": sparsity})
-    return history
-
-
-def test_training_stops_early_without_a_better_epoch():
-    assert not stops_early(rows(0.1, 0.3, 0.2), "train", None, 2)
-    assert stops_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, 2)
-    assert not stops_early(rows(0.1, 0.3, 0.2, 0.29), "train", None, None)
-    assert not stops_early([], "train", None, 1)
-
-
-def test_training_never_stops_early_before_the_final_sparsity():
-    assert not stops_early(rows(0.9, 0.3, 0.2, 0.1, sparsity=0.5), "train", 0.9, 1)
-    assert stops_early(rows(0.9, 0.3, sparsity=0.9), "train", 0.9, 1)
-
-
-def test_a_phase_is_compared_with_its_own_epochs_only():
-    history = [*rows(0.9, 0.1), {"epoch": 3, "phase": "fine_tune", "validation_CIDEr": 0.5}]
-    assert not stops_early(history, "fine_tune", None, 1)
 
 
 def test_each_epoch_writes_a_checkpoint_and_a_row(tmp_path):
@@ -53,13 +27,10 @@ def test_each_epoch_writes_a_checkpoint_and_a_row(tmp_path):
     folder = RunFolder(tmp_path)
     folder.create(Config(), WordTokenizer.from_captions(["a dog"]))
     history = []
-    callback = SaveEpoch(folder, history, "train", patience=1)
+    callback = SaveEpoch(folder, history, "train")
     callback.set_model(model)
-    model.stop_training = False
     for epoch, score in enumerate((0.5, 0.4)):
-        assert not model.stop_training
         callback.on_epoch_end(epoch, {"loss": 1.0, "validation_CIDEr": score})
-    assert model.stop_training
     notes = read_notes(folder.checkpoint(2))
     assert (notes["epoch"], notes["phase"], notes["history"]) == (2, "train", history)
     with folder.history.open() as file:

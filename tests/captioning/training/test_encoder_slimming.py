@@ -74,14 +74,14 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     class Stopped(Exception):
         pass
 
-    write = SaveEpoch._write
+    save = SaveEpoch.on_epoch_end
 
-    def stop(self, number):
-        write(self, number)
+    def stop(self, epoch, logs=None):
+        save(self, epoch, logs)
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(SaveEpoch, "_write", stop)
+        patch.setattr(SaveEpoch, "on_epoch_end", stop)
         for epoch in range(3):
             with pytest.raises(Stopped):
                 train(tmp_path / "stopped", slim_settings, resume=epoch > 0)

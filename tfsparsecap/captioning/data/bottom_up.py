@@ -39,11 +39,7 @@ class _Array(NamedTuple):
 
 
 def convert_features(
-    files: Sequence[str | os.PathLike],
-    output: str | os.PathLike,
-    image_ids: Iterable[str] = (),
-    *,
-    progress: bool = True,
+    files: Sequence[str | os.PathLike], output: str | os.PathLike, image_ids: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Writes published features of image regions to a new folder, with separate files for each image.
 
@@ -57,7 +53,6 @@ def convert_features(
         output: the new folder: `cocobu_att/ID.npy` float32 [regions, D]; `cocobu_box_relative/ID.npy` float32
             [regions, 4] and `cocobu_fc/ID.npy` float32 [D] if the files have them.
         image_ids: images that must be among them.
-        progress: shows the number of bytes that were read.
 
     Returns:
         `images`, `feature_size`, `fewest_regions`, `most_regions`, `folders` and `left_out`, the number of
@@ -85,7 +80,7 @@ def convert_features(
     with write_errors(output), temporary_folder(output) as folder:
         writer = _Writer(folder)
         for file in files:
-            for array in _arrays(Path(file), progress):
+            for array in _arrays(Path(file)):
                 if array is None:
                     writer.left_out += 1
                 else:
@@ -160,7 +155,7 @@ class _Writer:
                     f" {regions[wrong[0]]} regions: use both of one run of the detector"
                 )
         # The ids of Flickr's images are file names.
-        absent = [one for one in image_ids if one not in regions and os.path.splitext(one)[0] not in regions]
+        absent = [name for name in image_ids if not {name, os.path.splitext(name)[0]} & regions.keys()]
         if absent:
             raise InputError(
                 f"{names:.200} lacks features of {len(absent)} images of the data: {shown(absent)}; give all"
@@ -176,17 +171,17 @@ class _Writer:
         }
 
 
-def _arrays(path: Path, progress: bool) -> Iterator[_Array | None]:
+def _arrays(path: Path) -> Iterator[_Array | None]:
     """The arrays in a TSV file or an archive; None for a file in an archive that is left out."""
     try:
         check_input_file(path, sys.maxsize)
         if path.suffix != ".zip":
-            with path.open("rb") as stream, _bar(path, path.stat().st_size, progress) as bar:
+            with path.open("rb") as stream, _bar(path, path.stat().st_size) as bar:
                 yield from _rows(stream, str(path), bar)
             return
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
-            with _bar(path, sum(member.file_size for member in members), progress) as bar:
+            with _bar(path, sum(member.file_size for member in members)) as bar:
                 for member in members:
                     with archive.open(member) as stream:
                         yield from _member(stream, member, path, bar)
@@ -199,11 +194,9 @@ def _arrays(path: Path, progress: bool) -> Iterator[_Array | None]:
         raise InputError(f"{path} is damaged ({about:.200}): download or create it again") from error
 
 
-def _bar(path: Path, size: int, shown: bool) -> tqdm:
+def _bar(path: Path, size: int) -> tqdm:
     """A bar of bytes that appears after three seconds."""
-    return tqdm(
-        desc=path.name, total=size, unit="B", unit_scale=True, delay=3, leave=False, disable=not shown
-    )
+    return tqdm(desc=path.name, total=size, unit="B", unit_scale=True, delay=3, leave=False)
 
 
 def _member(stream: IO[bytes], member: zipfile.ZipInfo, path: Path, bar: tqdm) -> Iterator[_Array | None]:

@@ -195,37 +195,22 @@ class RegionFeatureSource:
         }
 
 
-class ObjectSource:
-    """Inputs of a captioner and, as `objects`, which objects are in each image.
+class TeachingSource:
+    """Inputs of a captioner and what it learns besides captions.
+
+    These are, under the names `teacherN_NAME`, the inputs of its teachers for the same images, and, as
+    `objects`, which objects are in each image.
 
     Args:
-        source: inputs of the captioner.
-        targets: float32 [records, K], the targets of `RegionCaptioner.object_memory`.
+        source: the captioner's own inputs; its groups and skipped records count.
+        teachers: a source for each teacher, of the same records; all take the same view of an image.
+        objects: float32 [records, K], see `runs.run_data.object_targets`; None without them.
     """
 
-    def __init__(self, source: ImageSource, targets: np.ndarray):
-        self._source, self._targets = source, targets
-        self.specs = {**source.specs, "objects": tf.TensorSpec(targets.shape[1:], tf.float32)}
-        self.groups, self.skipped, self.views = source.groups, source.skipped, source.views
-
-    @property
-    def usable(self) -> np.ndarray:
-        return self._source.usable
-
-    def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        return {**self._source.fetch(indices, views), "objects": self._targets[indices]}
-
-
-class TeacherSource:
-    """Inputs of a captioner and, under the names `teacherN_NAME`, those of its teachers for the same images.
-
-    Args:
-        source: inputs of the captioner.
-        teachers: inputs of each teacher, of the same records.
-    """
-
-    def __init__(self, source: ImageSource, teachers: Sequence[ImageSource]):
-        self._source, self._teachers = source, teachers
+    def __init__(
+        self, source: ImageSource, teachers: Sequence[ImageSource] = (), objects: np.ndarray | None = None
+    ):
+        self._source, self._teachers, self._objects = source, teachers, objects
         self.specs = {
             **source.specs,
             **{
@@ -234,6 +219,8 @@ class TeacherSource:
                 for name, spec in teacher.specs.items()
             },
         }
+        if objects is not None:
+            self.specs["objects"] = tf.TensorSpec(objects.shape[1:], tf.float32)
         self.groups, self.skipped = source.groups, source.skipped
         self.views = min([source.views, *(teacher.views for teacher in teachers)])
 
@@ -244,9 +231,10 @@ class TeacherSource:
     def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
         inputs = self._source.fetch(indices, views)
         for number, teacher in enumerate(self._teachers):
-            given = teacher.fetch(indices, views)
-            inputs |= {teacher_input(number, name): value for name, value in given.items()}
-        return inputs
+            inputs |= {
+                teacher_input(number, name): value for name, value in teacher.fetch(indices, views).items()
+            }
+        return inputs if self._objects is None else {**inputs, "objects": self._objects[indices]}
 
 
 def teacher_input(number: int, name: str) -> str:

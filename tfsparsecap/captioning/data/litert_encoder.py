@@ -67,16 +67,16 @@ def _function_of(content: bytes) -> Callable[[np.ndarray], np.ndarray]:
     threads = int(wanted) if wanted.isdigit() else 0
     interpreter = Interpreter(model_content=content, num_threads=threads or os.cpu_count())
     interpreter.allocate_tensors()
-    given, returned = (
+    input_index, output_index = (
         details[0]["index"] for details in (interpreter.get_input_details(), interpreter.get_output_details())
     )
 
     def encode(images: np.ndarray) -> np.ndarray:
         features = []
         for image in images:  # a batch takes longer per image
-            interpreter.set_tensor(given, image[None].astype(np.float32))
+            interpreter.set_tensor(input_index, image[None].astype(np.float32))
             interpreter.invoke()
-            features.append(interpreter.get_tensor(returned)[0])
+            features.append(interpreter.get_tensor(output_index)[0])
         return np.stack(features)
 
     return encode

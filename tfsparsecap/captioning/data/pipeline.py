@@ -149,15 +149,15 @@ class TrainingBatches:
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         def gather(rows: np.ndarray, views: np.ndarray, length: np.int64) -> list[np.ndarray]:
             records = self.record_of[rows]
-            given = self.source.fetch(records[:: self.captions_per_image], views)
+            inputs = self.source.fetch(records[:: self.captions_per_image], views)
             targets = self.targets[rows, :length]
             # Captions of images that turn out to be unreadable are masked.
             targets = np.where(self.source.usable[records][:, None], targets, self.pad_id).astype(
                 targets.dtype
             )
-            return [*(given[name] for name in self.source.specs), self.tokens[rows, :length], targets]
+            return [*(inputs[name] for name in self.source.specs), self.tokens[rows, :length], targets]
 
-        *given, tokens, targets = tf.numpy_function(
+        *tensors, tokens, targets = tf.numpy_function(
             gather,
             [rows, views, length],
             [*(spec.dtype for spec in self.source.specs.values()), tf.int32, tf.int32],
@@ -167,7 +167,7 @@ class TrainingBatches:
         for tensor in (tokens, targets):
             tensor.set_shape([rows.shape[0], width])
         images = rows.shape[0] // self.captions_per_image
-        return {**_shaped(given, self.source, images), "tokens": tokens}, targets
+        return {**_shaped(tensors, self.source, images), "tokens": tokens}, targets
 
 
 def training_batches(
@@ -325,15 +325,15 @@ def image_batches(source: ImageSource, *, batch_size: int) -> tf.data.Dataset:
     """
 
     def fetch(indices: np.ndarray) -> list[np.ndarray]:
-        given = source.fetch(indices)
+        inputs = source.fetch(indices)
         good = source.usable[indices]
-        return [*(given[name][good] for name in source.specs), indices[good]]
+        return [*(inputs[name][good] for name in source.specs), indices[good]]
 
     def gather(indices: tf.Tensor) -> dict[str, tf.Tensor]:
         dtypes = [*(spec.dtype for spec in source.specs.values()), tf.int64]
-        *given, index = tf.numpy_function(fetch, [indices], dtypes, stateful=False)
+        *tensors, index = tf.numpy_function(fetch, [indices], dtypes, stateful=False)
         index.set_shape([None])
-        return {**_shaped(given, source, None), "index": index}
+        return {**_shaped(tensors, source, None), "index": index}
 
     dataset = tf.data.Dataset.from_tensor_slices(np.flatnonzero(source.usable)).batch(batch_size)
     return dataset.map(gather, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
@@ -355,10 +355,10 @@ def unwrap_input_errors() -> Iterator[None]:
         raise InputError(match[1]) from error
 
 
-def _shaped(given: Sequence[tf.Tensor], source: ImageSource, batch: int | None) -> dict[str, tf.Tensor]:
+def _shaped(tensors: Sequence[tf.Tensor], source: ImageSource, batch: int | None) -> dict[str, tf.Tensor]:
     """Tensors by name, with static shapes as far as known; features as float32."""
     named = {}
-    for tensor, (name, spec) in zip(given, source.specs.items(), strict=True):
+    for tensor, (name, spec) in zip(tensors, source.specs.items(), strict=True):
         tensor.set_shape([batch, *spec.shape])
         named[name] = tf.cast(tensor, tf.float32) if spec.dtype == tf.float16 else tensor
     return named

@@ -113,21 +113,7 @@ class RadixTokenizer(Tokenizer):
         return tf.concat([starts, inputs], axis=1), targets
 
     def decode(self, ids: Sequence[int] | np.ndarray | tf.Tensor) -> str:
-        ids = np.asarray(ids).reshape(-1).tolist()
-        if self.end_id in ids:
-            ids = ids[: ids.index(self.end_id)]
-        else:
-            # The caption may be truncated inside a word, whose first digits would be another word.
-            ids = ids[: len(ids) // self.digits * self.digits]
-        digits = [max(token - 1, 0) for token in ids]
-        digits += [0] * (-len(digits) % self.digits)
-        words = []
-        for first in range(0, len(digits), self.digits):
-            number = 0
-            for digit in digits[first : first + self.digits]:
-                number = number * self.base + digit
-            words.append(number + _SPECIAL if number < self._unknown else self._words.unknown_id)
-        return self._words.decode(words)
+        return self._words.decode(self.to_words(tf.reshape(tf.constant(ids, tf.int32), [-1])))
 
     def to_words(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Ids of `words` of predicted digits.

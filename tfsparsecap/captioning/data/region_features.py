@@ -282,7 +282,7 @@ def _names(image_id: str) -> list[str]:
     """Possible file names of an image's array, in order of preference."""
     stem, suffix = os.path.splitext(image_id)
     stems = (image_id, stem) if suffix.lower() in IMAGE_SUFFIXES else (image_id,)
-    return [one + ending for one in stems for ending in ENDINGS]
+    return [name + ending for name in stems for ending in ENDINGS]
 
 
 def check_boxes(boxes: np.ndarray, path: str) -> None:

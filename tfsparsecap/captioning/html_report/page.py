@@ -36,6 +36,8 @@ _PANELS = {
 #: Prefix of the columns with the sparsity of each layer.
 _LAYER = "sparsity/"
 _SIDE, _MAP_SIDE = 288, 128
+#: Images of a data set with attention maps.
+_MAPS = 3
 #: Shown if a run has no value.
 _NOTHING = "\N{EN DASH}"
 #: Scores without a best value.
@@ -44,21 +46,12 @@ _NO_BEST = ("sparsity",)
 _NO_SETTINGS = ("name",)
 
 
-def make_page(
-    runs: Sequence[ReportRun],
-    *,
-    title: str | None = None,
-    images: int = 12,
-    attention: int = 3,
-    data: str | None = None,
-) -> str:
+def make_page(runs: Sequence[ReportRun], *, images: int = 12, data: str | None = None) -> str:
     """Renders the report.
 
     Args:
         runs: from `read_runs`.
-        title: heading; None for a default.
-        images: number of test images in the gallery.
-        attention: number of these images that are shown with attention maps.
+        images: number of test images in the gallery; the first three have attention maps.
         data: folder of the data, instead of `data.folder`.
 
     Returns:
@@ -84,14 +77,14 @@ def make_page(
         # The images are divided among the data sets.
         cards = _gallery(group, len(range(number, images, len(groups))), data, notes)
         readable = [card for card in cards if card["jpeg"]]
-        _add_maps(group, readable[:attention])
+        _add_maps(group, readable[:_MAPS])
         exported += _exported_files(group)
         gallery += cards
     names = ", ".join(run.label for run in runs)
     environment = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True)
     source = files("tfsparsecap.captioning.html_report").joinpath("report.html").read_text(encoding="utf-8")
     return environment.from_string(source).render(
-        title=title or (f"Run {names}" if len(runs) == 1 else f"Comparison of {len(runs)} runs: {names}"),
+        title=f"Run {names}" if len(runs) == 1 else f"Comparison of {len(runs)} runs: {names}",
         notes=notes,
         score_table=score_table(runs),
         setting_table=setting_table(runs),
@@ -121,11 +114,11 @@ def setting_table(runs: Sequence[ReportRun]) -> list[list[str]]:
     """
     default = setting_values(Config())
     values = [setting_values(run.config) for run in runs]
-    keys = dict.fromkeys(key for one in values for key in one if key not in _NO_SETTINGS)
-    shown = [key for key in keys if any(one.get(key) != default.get(key) for one in values)]
-    shown.sort(key=lambda key: all(one.get(key) == values[0].get(key) for one in values))
+    keys = dict.fromkeys(key for of_run in values for key in of_run if key not in _NO_SETTINGS)
+    shown = [key for key in keys if any(of_run.get(key) != default.get(key) for of_run in values)]
+    shown.sort(key=lambda key: all(of_run.get(key) == values[0].get(key) for of_run in values))
     labels = [run.label for run in runs]
-    rows = [[key, *(_setting(one, key) for one in (*values, default))] for key in shown]
+    rows = [[key, *(_setting(of_run, key) for of_run in (*values, default))] for key in shown]
     return [["setting", *labels, "default"], *rows] if rows else []
 
 

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
-from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions, Inputs, stack
-from tfsparsecap.captioning.inference.likely_objects import likely_objects
-from tfsparsecap.captioning.inference.scoring import ImageCaption, object_scores_of, scores_of
-from tfsparsecap.captioning.inference.splits import caption_records, left_out, records_of
-from tfsparsecap.captioning.metrics.sentence_faults import token_faults
+from tfsparsecap.captioning.inference.generate import CaptionGenerator, Captions, Inputs, stack
+from tfsparsecap.captioning.inference.scoring import ImageCaption, scores_of
+from tfsparsecap.captioning.inference.splits import (
+    caption_records,
+    captions_of_batch,
+    records_of,
+    split_scores,
+)
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
 from tfsparsecap.captioning.runs.run_data import RunData
@@ -50,7 +52,7 @@ class FinishedRun(CaptionGenerator):
     captioner: Captioner
     tokenizer: Tokenizer
     config: Config
-    _searches: dict[tuple[Any, ...], Decoder | Sampler] = field(default_factory=dict, repr=False)
+    _searches: dict[tuple[Any, ...], Decoder] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, path: str | Path) -> "FinishedRun":
@@ -105,7 +107,7 @@ class FinishedRun(CaptionGenerator):
     ) -> Callable[[Sequence[Inputs]], list[Captions]]:
         # Compiled searches are kept, except those with a seed, which must start again.
         key = (beam, samples, *sorted(sampling.items()))
-        search: Decoder | Sampler
+        search: Decoder
         if key in self._searches:
             search = self._searches[key]
         elif samples is None:
@@ -115,26 +117,7 @@ class FinishedRun(CaptionGenerator):
             search = Sampler(self.captioner, samples, length, rules=self._rules(), **sampling)
         if "seed" not in sampling:
             self._searches[key] = search
-
-        def captions_of(batch: Sequence[Inputs]) -> list[Captions]:
-            token_ids, scores, objects = search.with_objects(stack(batch))
-            words, word_ids = self.tokenizer.words, self.tokenizer.to_words(token_ids)
-            found = [
-                Captions(
-                    Caption(
-                        words.decode(ids), float(score), token_faults(ids, words.end_id, words.unknown_id)
-                    )
-                    for ids, score in zip(*rows, strict=True)
-                    if np.isfinite(score)
-                )
-                for rows in zip(word_ids.numpy(), scores.numpy(), strict=True)
-            ]
-            if objects is not None:
-                for captions, row in zip(found, objects.numpy(), strict=True):
-                    captions.objects = likely_objects(self.captioner.objects, row)
-            return found
-
-        return captions_of
+        return lambda batch: captions_of_batch(search, self.tokenizer, stack(batch))
 
     def evaluate(
         self,
@@ -171,12 +154,7 @@ class FinishedRun(CaptionGenerator):
         decoder = self.decoder(beam)
         captions, milliseconds = caption_records(decoder, records, batches, self.tokenizer, progress=progress)
         scores = {
-            "split": split,
-            "images": len(captions),
-            "left_out": left_out(records, captions),
-            "beam": decoder.beam,
-            **scorer(captions),
-            **object_scores_of(captions, data.label_names(), self.captioner.objects),
+            **split_scores(data, split, captions, decoder.beam, self.captioner.objects, scorer),
             "ms_per_image": milliseconds,
             **self._counts(),
         }

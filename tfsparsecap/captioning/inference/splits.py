@@ -1,5 +1,6 @@
 """Captions of all images of a split, by a run or by an exported file, and their evaluation."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.data.records import CaptionData, Record
 from tfsparsecap.captioning.data.region_features import RegionFeatures
 from tfsparsecap.captioning.inference.bundle import NO_CAPTION, TFLiteCaptioner
-from tfsparsecap.captioning.inference.generate import Caption
+from tfsparsecap.captioning.inference.generate import Caption, Captions
 from tfsparsecap.captioning.inference.likely_objects import likely_objects
 from tfsparsecap.captioning.inference.scoring import ImageCaption, object_scores_of
 from tfsparsecap.captioning.metrics.sentence_faults import token_faults
@@ -53,27 +54,17 @@ def caption_records(
         progress: show a progress bar.
     """
     captions, timed, seconds, batch = [], 0, 0.0, None
-    words, objects = tokenizer.words, decoder.captioner.objects
     began = time.perf_counter()
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
         for batch in readable(batches):
-            traces = decoder.traces
-            token_ids, scores, probabilities = decoder.with_objects(batch)
-            predicted: list[tuple[str, ...] | None] = [None] * len(token_ids)
-            if probabilities is not None:
-                predicted = [_names(likely_objects(objects, row)) for row in probabilities.numpy()]
-            word_ids = tokenizer.to_words(token_ids[:, 0]).numpy()
-            found = zip(batch["index"].numpy(), word_ids, scores[:, 0].numpy(), predicted, strict=True)
-            for index, ids, score, likely in found:
-                record = records[index]
-                faults = token_faults(ids, words.end_id, words.unknown_id)
-                text = words.decode(ids)
-                about = (record.image_id, text, float(score), record.captions, faults)
-                captions.append(ImageCaption(*about, labels=record.labels, objects=likely))
-            bar.update(len(token_ids))
+            traces, indices = decoder.traces, batch["index"].numpy()
+            of_images = captions_of_batch(decoder, tokenizer, batch)
+            for index, of_image in zip(indices, of_images, strict=True):
+                captions.append(_image_caption(records[index], of_image, decoder.captioner.objects))
+            bar.update(len(indices))
             now = time.perf_counter()
             if decoder.traces == traces:
-                timed, seconds = timed + len(token_ids), seconds + now - began
+                timed, seconds = timed + len(indices), seconds + now - began
             began = now
         if not timed and batch is not None:  # every batch was traced: time the last one again
             timed, began = len(batch["index"]), time.perf_counter()
@@ -82,8 +73,30 @@ def caption_records(
     return captions, 1000 * seconds / max(1, timed)
 
 
-def _names(objects: Sequence[tuple[str, float]]) -> tuple[str, ...]:
-    return tuple(name for name, _ in objects)
+def captions_of_batch(decoder: "Decoder", tokenizer: "Tokenizer", batch: dict[str, Any]) -> list[Captions]:
+    """The captions of each image of a batch, best first, and its likely objects."""
+    token_ids, scores, probabilities = decoder.with_objects(batch)
+    words, word_ids = tokenizer.words, tokenizer.to_words(token_ids)
+    captions = [
+        Captions(
+            Caption(words.decode(ids), float(score), token_faults(ids, words.end_id, words.unknown_id))
+            for ids, score in zip(*rows, strict=True)
+            if math.isfinite(score)
+        )
+        for rows in zip(word_ids.numpy(), scores.numpy(), strict=True)
+    ]
+    if probabilities is not None:
+        for of_image, row in zip(captions, probabilities.numpy(), strict=True):
+            of_image.objects = likely_objects(decoder.captioner.objects, row)
+    return captions
+
+
+def _image_caption(record: Record, captions: Captions, objects: Sequence[str]) -> ImageCaption:
+    """The best caption of an image; an empty one if there is none."""
+    text, score, faults, confidence = captions[0] if captions else Caption("", NO_CAPTION)
+    names = tuple(name for name, _ in captions.objects) if objects else None
+    about = (record.image_id, text, score, record.captions, faults, confidence)
+    return ImageCaption(*about, labels=record.labels, objects=names)
 
 
 def readable(batches: "tf.data.Dataset") -> Iterator[dict[str, Any]]:
@@ -133,14 +146,12 @@ def caption_with_file(
             return None
         inputs = {name: inputs[name] for name in captioner.input_names if name in inputs}
         began = time.perf_counter()
-        found = captioner.caption(**inputs)
+        of_image = captioner.caption(**inputs)
         seconds = time.perf_counter() - began
-        if not found:  # an empty caption counts
-            found.append(Caption("", NO_CAPTION, confidence=None if captioner.calibration is None else 0.0))
-        text, score, faults, confidence = found[0]
-        objects = _names(found.objects) if captioner.objects else None
-        about = (record.image_id, text, score, record.captions, faults, confidence, record.labels, objects)
-        return ImageCaption(*about), seconds
+        if not of_image:  # an empty caption counts
+            confidence = None if captioner.calibration is None else 0.0
+            of_image.append(Caption("", NO_CAPTION, confidence=confidence))
+        return _image_caption(record, of_image, captioner.objects), seconds
 
     def next_caption(index: int) -> tuple[ImageCaption, float] | None:
         captioner = free.get()
@@ -196,12 +207,7 @@ def evaluate_file(
     captioners = [captioner, *(TFLiteCaptioner(captioner.path, trust=True) for _ in range(threads - 1))]
     captions, milliseconds, speed = caption_with_file(captioners, records, index, progress=progress)
     scores = {
-        "split": split,
-        "images": len(captions),
-        "left_out": left_out(records, captions),
-        "beam": captioner.metadata.get("beam"),
-        **scorer(captions),
-        **object_scores_of(captions, data.label_names(), captioner.objects),
+        **split_scores(data, split, captions, captioner.metadata.get("beam"), captioner.objects, scorer),
         "ms_per_image": milliseconds,
         "images_per_second": speed,
         "threads": threads,
@@ -210,7 +216,21 @@ def evaluate_file(
     return scores, captions
 
 
-def left_out(records: Sequence[Record], captions: Sequence[ImageCaption]) -> list[str]:
-    """Ids of the images that have no caption because they could not be read."""
+def split_scores(
+    data: CaptionData,
+    split: str,
+    captions: list[ImageCaption],
+    beam: int | None,
+    objects: Sequence[str],
+    scorer: Callable[[list[ImageCaption]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Scores of the captions of a split, and the ids of images without one, which could not be read."""
     captioned = {caption.image_id for caption in captions}
-    return [record.image_id for record in records if record.image_id not in captioned]
+    return {
+        "split": split,
+        "images": len(captions),
+        "left_out": [record.image_id for record in data.split(split) if record.image_id not in captioned],
+        "beam": beam,
+        **scorer(captions),
+        **object_scores_of(captions, data.label_names(), objects),
+    }

@@ -6,9 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +67,26 @@ def run_java(
         >>> run_java(["--version"], program="Java", seconds=60).splitlines()[0]  # doctest: +SKIP
         'openjdk 25.0.2 2026-01-20'
     """
-    java, *_ = command = _command(gigabytes)
+    java = find_java()
+    command = [java, "-Dfile.encoding=UTF-8"]
+    if gigabytes is not None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        command.append(f"-Xmx{min(1024 * gigabytes, memory * 3 // 4 >> 20)}m")
     try:
-        with _start_errors(program, java):
-            done = subprocess.run(
-                [*command, *arguments],
-                input=text,
-                capture_output=True,
-                cwd=folder,
-                timeout=seconds,
-                check=False,
-                encoding="utf-8",
-                errors="replace",
-            )
+        done = subprocess.run(
+            [*command, *arguments],
+            input=text,
+            capture_output=True,
+            cwd=folder,
+            timeout=seconds,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise InputError(f"{program} cannot be started with {java}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise _stopped(program, seconds) from error
+        raise InputError(f"{program} was stopped after {seconds:.0f} s, its time limit") from error
     if done.returncode:
         reason = _error_line(done.stderr) or f"it ended with exit code {done.returncode}"
         raise InputError(f"{program} failed with {java}: {reason}")
@@ -121,16 +124,6 @@ def ptb_tokenize(captions: Iterable[str]) -> list[str]:
     return [" ".join(word for word in line.rstrip().split(" ") if word not in removed) for line in tokenized]
 
 
-class _Meteor(pycocoevalcap_meteor.Meteor):
-    """Talks to a METEOR that somebody else starts and ends."""
-
-    def __init__(self, process: subprocess.Popen) -> None:
-        self.meteor_p, self.lock = process, threading.Lock()
-
-    def __del__(self) -> None:  # Meteor's waits for ever if the process failed
-        pass
-
-
 def meteor(
     references: Mapping[Any, Sequence[str]], captions: Mapping[Any, str], progress: bool = False
 ) -> float:
@@ -152,57 +145,30 @@ def meteor(
         >>> round(meteor({1: ["a dog runs on grass"]}, {1: "a dog runs on grass"}), 3)  # doctest: +SKIP
         1.0
     """
-    # Between the texts that the program reads stands "|||".
-    texts = {image: [text.replace("|||", "") for text in references[image]] for image in captions}
+    # Each image has as many lines: a reference that is there twice changes nothing.
+    most = max(map(len, (references[image] for image in captions)), default=0)
+    lines = {"captions": list(captions.values()), "references": []}
+    for image in captions:
+        own = list(references[image])
+        lines["references"] += [*own, *own[-1:] * (most - len(own))]
     jar = Path(pycocoevalcap_meteor.__file__).with_name(pycocoevalcap_meteor.METEOR_JAR)
-    command, seconds = _command(2), _METEOR_SECONDS + len(captions)
     if progress:
         print(f"METEOR compares {len(captions)} captions with their references", file=sys.stderr)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        with _start_errors("METEOR", command[0]):
-            process = subprocess.Popen(
-                [*command, "-jar", str(jar), "-", "-", "-stdio", "-l", "en", "-norm"],
-                cwd=jar.parent,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
-        began, timer = time.monotonic(), threading.Timer(seconds, process.kill)
-        timer.start()
-        try:
-            return _Meteor(process).compute_score(texts, {image: [captions[image]] for image in texts})[0]
-        except (OSError, ValueError) as error:
-            if time.monotonic() - began >= seconds:
-                raise _stopped("METEOR", seconds) from error
-            process.kill()
-            errors.seek(0)
-            reason = _error_line(errors.read()) or error
-            raise InputError(f"METEOR failed with {command[0]}: {reason}") from error
-        finally:
-            timer.cancel()
-            process.kill()
-            with contextlib.suppress(OSError):
-                process.communicate()
-
-
-def _command(gigabytes: int | None) -> list[str]:
-    command = [find_java(), "-Dfile.encoding=UTF-8"]
-    if gigabytes is not None:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        command.append(f"-Xmx{min(1024 * gigabytes, memory * 3 // 4 >> 20)}m")
-    return command
-
-
-@contextlib.contextmanager
-def _start_errors(program: str, java: str) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, texts in lines.items():
+            content = "".join(f"{text}\n" for text in texts).replace("|||", "")  # as in pycocoevalcap
+            (Path(folder) / name).write_text(content, encoding="utf-8", errors="replace")
+        output = run_java(
+            ["-jar", str(jar), "captions", "references", "-l", "en", "-norm", "-r", str(most)],
+            program="METEOR",
+            seconds=_METEOR_SECONDS + len(captions),
+            folder=Path(folder),
+            gigabytes=2,
+        )
     try:
-        yield
-    except OSError as error:
-        raise InputError(f"{program} cannot be started with {java}: {error.strerror}") from error
-
-
-def _stopped(program: str, seconds: float) -> InputError:
-    return InputError(f"{program} was stopped after {seconds:.0f} s, its time limit")
+        return float(output.split()[-1])
+    except (ValueError, IndexError) as error:
+        raise InputError(f"METEOR failed with {find_java()}: it printed no score ({error})") from error
 
 
 def _error_line(messages: str) -> str:

@@ -10,14 +10,11 @@ photographs.
 
 from tfsparsecap.captioning.models import captioner_flops  # noqa: F401 (registers what summaries count)
 from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.captioning.models.image_encoders import (
-    ApplicationsEncoder,
-    EfficientNetLiteEncoder,
-    InceptionV1Encoder,
-    KerasHubEncoder,
-    MobileNetV1Encoder,
-    TinyViTEncoder,
-)
+from tfsparsecap.captioning.models.image_encoders.applications import ApplicationsEncoder, MobileNetV1Encoder
+from tfsparsecap.captioning.models.image_encoders.efficientnet_lite import EfficientNetLiteEncoder
+from tfsparsecap.captioning.models.image_encoders.hub import KerasHubEncoder
+from tfsparsecap.captioning.models.image_encoders.inception_v1 import InceptionV1Encoder
+from tfsparsecap.captioning.models.image_encoders.tiny_vit import TinyViTEncoder
 from tfsparsecap.captioning.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.captioning.models.plain_transformer import Transformer
 from tfsparsecap.captioning.models.soft_attention import SoftAttention

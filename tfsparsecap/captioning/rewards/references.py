@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def _hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
 
 
-def _ngrams(captions: Captions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def ngrams_of(captions: Captions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For each size from 1 to `LONGEST`: the caption of each n-gram, int64, and its hash, uint64."""
     words, lengths = captions
     owners = np.repeat(np.arange(len(lengths)), lengths)
@@ -114,7 +114,9 @@ class Comparison:
 
     def matches(self) -> Iterator[NgramMatches]:
         """The n-grams of each size from 1 to `LONGEST`."""
-        for ngrams, reference_ngrams in zip(_ngrams(self.captions), _ngrams(self.references), strict=True):
+        for ngrams, reference_ngrams in zip(
+            ngrams_of(self.captions), ngrams_of(self.references), strict=True
+        ):
             hashes = np.concatenate([ngrams[1], reference_ngrams[1]])
             distinct, ranks = np.unique(hashes, return_inverse=True)
             split = len(ngrams[0])
@@ -125,8 +127,8 @@ class Comparison:
             pairs = _ranges(self.first_pair[captions.owners], pairs_per_entry)
             wanted = self.pair_references[pairs] * len(distinct) + captions.ranks[entries]
             places = np.searchsorted(keys, wanted)
-            found = np.append(keys, -1)[places] == wanted
-            times = np.where(found, np.append(references.times, 0)[places], 0)
+            is_there = np.append(keys, -1)[places] == wanted
+            times = np.where(is_there, np.append(references.times, 0)[places], 0)
             yield NgramMatches(distinct, captions, references, entries, pairs, times)
 
 
@@ -153,8 +155,8 @@ class References:
 
     Examples:
         >>> references = References([["a dog", "a red dog"], ["a cat"], []])
-        >>> references.documents, references.document_frequency("a"), references.document_frequency("red dog")
-        (2, 2, 1)
+        >>> references.documents, references.document_frequency(hash_captions(["a", "red"]).words).tolist()
+        (2, [2, 1])
     """
 
     def __init__(self, references: Sequence[Sequence[str]]):
@@ -168,7 +170,7 @@ class References:
 
         image_of = np.repeat(np.arange(len(groups)), self._counts)
         hashes, frequencies = [], []
-        for owners, ngrams in _ngrams(self._captions):
+        for owners, ngrams in ngrams_of(self._captions):
             distinct, ranks = np.unique(ngrams, return_inverse=True)
             once_per_image = np.unique(image_of[owners] * len(distinct) + ranks)
             hashes.append(distinct)
@@ -178,26 +180,10 @@ class References:
         self._hashes = np.append(np.concatenate(hashes)[order], np.uint64(0))
         self._frequencies = np.append(np.concatenate(frequencies)[order], 0)
 
-    @overload
-    def document_frequency(self, ngrams: np.ndarray) -> np.ndarray: ...
-
-    @overload
-    def document_frequency(self, ngrams: str) -> int: ...
-
-    def document_frequency(self, ngrams: np.ndarray | str) -> np.ndarray | int:
-        """The number of images with a reference that contains an n-gram.
-
-        Args:
-            ngrams: uint64 [n-grams], hashes; or one n-gram as text.
-
-        Returns:
-            int64 [n-grams], or a number; 0 where no reference contains it.
-        """
-        if isinstance(ngrams, str):
-            *_, (_, hashes) = (level for level in _ngrams(hash_captions([ngrams])) if len(level[0]))
-            return int(self.document_frequency(hashes)[0])
-        places = np.searchsorted(self._hashes[:-1], ngrams)
-        return np.where(self._hashes[places] == ngrams, self._frequencies[places], 0)
+    def document_frequency(self, hashes: np.ndarray) -> np.ndarray:
+        """The number of images with a reference that contains each n-gram: uint64 [n] -> int64 [n]."""
+        places = np.searchsorted(self._hashes[:-1], hashes)
+        return np.where(self._hashes[places] == hashes, self._frequencies[places], 0)
 
     def compare(self, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray) -> Comparison:
         """Pairs each caption with each reference of its image.

@@ -1,19 +1,16 @@
 """Checkpoints: everything a run needs to resume exactly, in one file that is written atomically."""
 
-import io
 import json
-import math
 import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
 
-from tfsparsecap.core.array_files import array_header
 from tfsparsecap.core.files import DAMAGE, atomic_path, check_input_file
 from tfsparsecap.errors import InputError
 
@@ -69,11 +66,11 @@ def load_part(path: Path, layer: keras.Layer) -> None:
     def name(key: str) -> str:
         return "/".join(key.split("/")[2:])  # without kind and index
 
-    found: dict[str, list[np.ndarray]] = {}
+    by_name: dict[str, list[np.ndarray]] = {}
     for key, array in _read(path)[1].items():
-        found.setdefault(name(key), []).append(array)
+        by_name.setdefault(name(key), []).append(array)
     variables = _keyed("model", layer.weights)
-    arrays = {key: found[name(key)].pop(0) for key in variables if found.get(name(key))}
+    arrays = {key: by_name[name(key)].pop(0) for key in variables if by_name.get(name(key))}
     _check_same(path, arrays, variables)
     for key, variable in variables.items():
         variable.assign(arrays[key])
@@ -178,23 +175,17 @@ def _read(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file; allocates no more memory than the file has bytes."""
-    arrays = {}
+    """The arrays of an `.npz` file that is not compressed, so that none of them is larger than the file."""
     check_input_file(path, sys.maxsize)
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
         if not stored or sum(member.file_size for member in members) > path.stat().st_size:
             raise ValueError("it is compressed, or its sizes are wrong")
-        for member in members:
-            content = archive.read(member)
-            stream = io.BytesIO(content)
-            shape, fortran_order, dtype = array_header(stream)
-            if math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-                raise ValueError(f"{member.filename[:50]} has another size than its header says")
-            values = np.frombuffer(content, dtype, offset=stream.tell())
-            order: Literal["F", "C"] = "F" if fortran_order else "C"
-            arrays[member.filename.removesuffix(".npy")] = values.reshape(shape, order=order)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it contains more than arrays")
     return arrays
 
 

@@ -14,9 +14,8 @@ from tfsparsecap.captioning.data.image_sources import (
     FeatureCacheSource,
     ImageFileSource,
     ImageSource,
-    ObjectSource,
     RegionFeatureSource,
-    TeacherSource,
+    TeachingSource,
 )
 from tfsparsecap.captioning.data.pipeline import (
     TrainingBatches,
@@ -85,11 +84,10 @@ class RunData:
         images = self.images(records, from_images=from_images, views=views)
         if rewards:
             return reward_batches(images, records, batch_size=batch_size, augment=augment, seed=seed)
-        if self.objects:
-            images = ObjectSource(images, object_targets(records, self.objects))
-        if self.teachers:
+        if self.teachers or self.objects:
             theirs = [teacher.images(records, from_images=False, views=views) for teacher in self.teachers]
-            images = TeacherSource(images, theirs)
+            objects = object_targets(records, self.objects) if self.objects else None
+            images = TeachingSource(images, theirs, objects)
         return training_batches(
             images,
             [

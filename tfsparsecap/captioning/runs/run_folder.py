@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from tfsparsecap.captioning.data.radix import RadixTokenizer
@@ -17,7 +18,7 @@ from tfsparsecap.captioning.data.tokenizers import SENTENCEPIECE, VOCABULARY, To
 from tfsparsecap.captioning.runs.checkpoints import save_weights
 from tfsparsecap.captioning.settings.config_files import differences, load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
-from tfsparsecap.core.files import atomic_write, csv_text, make_folder, read_json
+from tfsparsecap.core.files import atomic_path, atomic_write, csv_text, make_folder, read_json
 from tfsparsecap.core.locks import locked
 from tfsparsecap.errors import InputError
 
@@ -67,7 +68,6 @@ class RunFolder:
         self.data = self.path / "data.json"
         self.teachers = self.path / "teachers.json"
         self.teacher_captions = self.path / "teacher_captions.json"
-        self._created = False
 
     def check(self, config: Config, resume: bool) -> None:
         """Checks whether a run with these settings may start or resume here. Nothing is written.
@@ -108,16 +108,16 @@ class RunFolder:
 
     def has_data(self, data: CaptionData) -> bool | None:
         """Whether the run was trained on this data set, or a copy of it; None if that is not known."""
-        found = self._data()
-        return None if found is None else found["sha256"] == data.digest()
+        trained_on = self._data()
+        return None if trained_on is None else trained_on["sha256"] == data.digest()
 
     def check_data(self, data: CaptionData) -> None:
         """Raises InputError if the run was trained on other data."""
-        found = self._data()
-        if found is not None and found["sha256"] != data.digest():
+        trained_on = self._data()
+        if trained_on is not None and trained_on["sha256"] != data.digest():
             raise InputError(
-                f"the data of the run in {self.path} has changed since it began (then {found['data']}; now"
-                f" {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"
+                f"the data of the run in {self.path} has changed since it began (then {trained_on['data']};"
+                f" now {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"
                 " to start a new run"
             )
 
@@ -125,18 +125,18 @@ class RunFolder:
         """The content of `data.json`; None in a run of an earlier version."""
         if not self.data.is_file():
             return None
-        found = read_json(self.data, "delete it")
-        if not isinstance(found, dict) or not {"data", "sha256"} <= set(found):
+        content = read_json(self.data, "delete it")
+        if not isinstance(content, dict) or not {"data", "sha256"} <= set(content):
             raise InputError(f"{self.data} is damaged: delete it")
-        return found
+        return content
 
     def _is_incomplete(self) -> bool:
         """Whether the folder contains only what `create` writes before the settings."""
         first = {self.vocabulary.name, SENTENCEPIECE, self.checkpoints.name, self.data.name}
-        found = [path for path in self.path.iterdir() if not path.name.startswith(".")]
+        paths = [path for path in self.path.iterdir() if not path.name.startswith(".")]
         if self.checkpoints.is_dir():
-            found += [path for path in self.checkpoints.iterdir() if not path.name.startswith(".")]
-        return all(path.name in first or path == self.initial for path in found)
+            paths += [path for path in self.checkpoints.iterdir() if not path.name.startswith(".")]
+        return all(path.name in first or path == self.initial for path in paths)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -167,6 +167,7 @@ class RunFolder:
         tokenizer: Tokenizer,
         initial: Mapping[str, np.ndarray] | None = None,
         data: CaptionData | None = None,
+        networks: Mapping[Path, keras.Model] | None = None,
     ) -> None:
         """Creates the folder with vocabulary and settings, or leaves nothing behind if that fails.
 
@@ -175,13 +176,13 @@ class RunFolder:
         Args:
             initial: initial weights to keep; see `checkpoints.named_weights`.
             data: what the run is trained on, for `has_data`.
+            networks: what a run that is not trained contains: `model`, and perhaps `encoder`.
 
         Raises:
             InputError: there is a run in the folder, or it cannot be written.
         """
         if self.config_file.exists():
             raise InputError(f"{self.path} exists: choose a new folder")
-        self._created = True
         try:
             make_folder(self.checkpoints)
             tokenizer.save_to(self.path)
@@ -189,16 +190,17 @@ class RunFolder:
                 save_weights(self.initial, initial)
             if data is not None:
                 self.write_json("data", {"data": data.summary(), "sha256": data.digest()})
+            for path, network in (networks or {}).items():
+                with atomic_path(path) as temporary:
+                    network.save(temporary)
             self.save_config(config)
-        except InputError:
-            self.discard()
+        except BaseException:  # an incomplete run folder would block the next attempt
+            self._discard()
             raise
 
-    def discard(self) -> None:
-        """Deletes what `create` has written, and the model; folders with other content stay."""
-        if not self._created:
-            return
-        files = [self.model, self.config_file, self.initial, self.data, self.vocabulary]
+    def _discard(self) -> None:
+        """Deletes what `create` has written; folders with other content stay."""
+        files = [self.model, self.encoder, self.config_file, self.initial, self.data, self.vocabulary]
         files.append(self.path / SENTENCEPIECE)
         with contextlib.suppress(OSError):
             for file in files:

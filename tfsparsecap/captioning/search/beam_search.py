@@ -211,9 +211,9 @@ class Decoder:
 
     def with_objects(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """The same, and the probabilities of `captioner.objects`, float32 [B, K]; None without objects."""
-        given = {name: inputs[name] for name in self.captioner.input_names if name in inputs}
-        found: tuple[tf.Tensor, tf.Tensor, tf.Tensor | None] = self._search(given)
-        return found
+        used = {name: inputs[name] for name in self.captioner.input_names if name in inputs}
+        captions: tuple[tf.Tensor, tf.Tensor, tf.Tensor | None] = self._search(used)
+        return captions
 
     @property
     def traces(self) -> int:
@@ -223,8 +223,11 @@ class Decoder:
     def _decode(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         with sample_gates_once(self.captioner, training=False):
             memory = self.captioner.encode(inputs, training=False)
-            found = search_memory(self.captioner, memory, self.beam, self.max_length, self.rules)
-        return *found, memory.get("objects")
+            token_ids, scores = self._captions(memory)
+        return token_ids, scores, memory.get("objects")
+
+    def _captions(self, memory: Memory) -> tuple[tf.Tensor, tf.Tensor]:
+        return search_memory(self.captioner, memory, self.beam, self.max_length, self.rules)
 
 
 def _repeat(x: tf.Tensor, times: int) -> tf.Tensor:

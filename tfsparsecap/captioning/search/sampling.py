@@ -4,16 +4,15 @@ Used for training on rewards and for several captions per image; unlike `beam_se
 """
 
 import math
-from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.captioning.models.captioner_base import Captioner, Inputs, Memory
-from tfsparsecap.captioning.search.beam_search import _length, _repeat, check_length
+from tfsparsecap.captioning.models.captioner_base import Captioner, Memory
+from tfsparsecap.captioning.search.beam_search import Decoder, _length, _repeat, check_length
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import sample_gates_once
 
 Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
@@ -28,12 +27,7 @@ def sample(
     inputs: dict[str, Any],
     samples: int,
     max_length: int,
-    *,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: Seed = None,
-    rules: SearchRules | None = None,
+    **options: Any,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Samples captions of every image token by token; the image is encoded once.
 
@@ -50,7 +44,8 @@ def sample(
         inputs: inputs of `captioner.encode`, leading axis B (may be unknown in a graph).
         samples: number of captions per image, at least 1.
         max_length: largest number of tokens in a caption, including the end token.
-        temperature: above 0; values below 1 make likely tokens likelier, values near 0 are greedy.
+        **options: any of the following.
+        temperature: above 0; values below 1 make likely tokens likelier, values near 0 are greedy; default 1.
         top_k: number of tokens to sample from, at least 1; None is all.
         top_p: probability mass to sample from, above 0 and at most 1; None and 1 are all.
         seed: an integer s (the same as the pair s, 0), a pair, or a tensor of these. The same seed gives the
@@ -82,12 +77,10 @@ def sample(
         >>> token_ids.shape, log_probabilities.shape
         (TensorShape([2, 5, 6]), TensorShape([2, 5, 6]))
     """
-    options: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "rules": rules}
     # Mask gated weights once before the loop, not at every token.
     with sample_gates_once(captioner, training=False):
-        return sample_memory(
-            captioner, captioner.encode(inputs, training=False), samples, max_length, **options
-        )
+        memory = captioner.encode(inputs, training=False)
+        return sample_memory(captioner, memory, samples, max_length, **options)
 
 
 def sample_memory(
@@ -103,7 +96,7 @@ def sample_memory(
     rules: SearchRules | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`sample` for images that are already encoded: `memory` is as from `captioner.encode`."""
-    _check(samples, max_length, temperature, top_k, top_p)
+    samples, max_length = _check(samples, max_length, temperature, top_k, top_p)
     check_length(captioner, max_length)
     seed = _as_seed(seed)
     state = captioner.initial_state(memory)
@@ -156,7 +149,7 @@ def sample_memory(
     return tf.reshape(loop["token_ids"], shape), tf.reshape(loop["log_probabilities"], shape)
 
 
-class Sampler:
+class Sampler(Decoder):
     """A captioner's sampling, compiled once for many batches, with the interface of a `Decoder`.
 
     Args:
@@ -185,53 +178,25 @@ class Sampler:
         samples: int = 1,
         max_length: int = 20,
         *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
         seed: Seed = None,
         rules: SearchRules | None = None,
+        **options: Any,
     ) -> None:
-        _check(samples, max_length, temperature, top_k, top_p)
-        self.captioner, self.samples, self.max_length = captioner, samples, max_length
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
-        self.seed, self.rules = _as_seed(seed), rules
+        samples, max_length = _check(samples, max_length, **options)
+        super().__init__(captioner, samples, max_length, rules)
+        self.seed, self.options = _as_seed(seed), options
         # A variable, so that calls inside another `tf.function` are counted too.
         self._calls = tf.Variable(
             0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA, name="calls"
         )
-        self._sample = tf.function(self._draw, reduce_retracing=True, autograph=False)
 
-    def __call__(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Samples captions of a batch; inputs that are not in `captioner.input_names` are ignored.
-
-        Returns:
-            `(token_ids, scores)`, best first: int32 [B, samples, max_length] as from `sample`; float32
-            [B, samples], sums of log-probabilities.
-        """
-        return self.with_objects(inputs)[:2]
-
-    def with_objects(self, inputs: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """The same, and the probabilities of `captioner.objects`, float32 [B, K]; None without objects."""
-        given = {name: inputs[name] for name in self.captioner.input_names if name in inputs}
-        found: tuple[tf.Tensor, tf.Tensor, tf.Tensor | None] = self._sample(given)
-        return found
-
-    def _draw(self, inputs: Inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        with sample_gates_once(self.captioner, training=False):
-            memory = self.captioner.encode(inputs, training=False)
-            token_ids, log_probabilities = sample_memory(
-                self.captioner,
-                memory,
-                self.samples,
-                self.max_length,
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                seed=tf.random.fold_in(self.seed, self._calls.assign_add(1)),
-                rules=self.rules,
-            )
-        scores, order = tf.math.top_k(tf.reduce_sum(log_probabilities, axis=2), k=self.samples)
-        return tf.gather(token_ids, order, batch_dims=1), scores, memory.get("objects")
+    def _captions(self, memory: Memory) -> tuple[tf.Tensor, tf.Tensor]:
+        seed = tf.random.fold_in(self.seed, self._calls.assign_add(1))
+        token_ids, log_probabilities = sample_memory(
+            self.captioner, memory, self.beam, self.max_length, seed=seed, rules=self.rules, **self.options
+        )
+        scores, order = tf.math.top_k(tf.reduce_sum(log_probabilities, axis=2), k=self.beam)
+        return tf.gather(token_ids, order, batch_dims=1), scores
 
 
 def _sample_tokens(
@@ -244,7 +209,7 @@ def _sample_tokens(
     logits /= min(max(temperature, 1e-37), 1e37)
     tokens = None
     if top_k is not None and top_k < logits.shape[1]:
-        logits, tokens = tf.math.top_k(logits, k=top_k)
+        logits, tokens = tf.math.top_k(logits, k=int(top_k))
     picked = _pick(logits, seed) if top_p is None or top_p >= 1 else _pick_from_nucleus(logits, seed, top_p)
     return picked if tokens is None else tf.gather(tokens, picked, batch_dims=1)
 
@@ -263,13 +228,13 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
     total = tf.reduce_sum(tf.exp(tf.cast(logits, tf.float64)), axis=1, keepdims=True)
 
     def largest(count: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        found, indices = tf.math.top_k(logits, k=count)
-        return found, indices, tf.cumsum(tf.exp(tf.cast(found, tf.float64)) / total, axis=1)
+        largest_logits, indices = tf.math.top_k(logits, k=count)
+        return largest_logits, indices, tf.cumsum(tf.exp(tf.cast(largest_logits, tf.float64)) / total, axis=1)
 
-    def pick(found: tf.Tensor, indices: tf.Tensor, reached: tf.Tensor) -> tf.Tensor:
+    def pick(largest_logits: tf.Tensor, indices: tf.Tensor, reached: tf.Tensor) -> tf.Tensor:
         # A token is kept if the tokens before it do not reach top_p, so the first is always kept.
         before = tf.pad(reached[:, :-1], [[0, 0], [1, 0]])
-        picked = _pick(tf.where(before < top_p, found, -math.inf), seed)
+        picked = _pick(tf.where(before < top_p, largest_logits, -math.inf), seed)
         return tf.gather(indices, picked, batch_dims=1)
 
     few = largest(min(_FEW, size))
@@ -279,29 +244,35 @@ def _pick_from_nucleus(logits: tf.Tensor, seed: tf.Tensor, top_p: float) -> tf.T
     return tf.cond(enough, lambda: pick(*few), lambda: pick(*largest(size)))
 
 
-def _check(samples: Any, max_length: Any, temperature: Any, top_k: Any, top_p: Any) -> None:
-    """Raises InputError for the first argument of `sample` that is out of range."""
-    for name, value in (("samples", samples), ("max_length", max_length), ("top_k", top_k)):
-        if (name, value) != ("top_k", None) and not (isinstance(value, Integral) and int(value) >= 1):
-            raise InputError(f"{name} is {value!r}: give a whole number of at least 1")
-    if not (isinstance(temperature, Real) and 0 < float(temperature) < math.inf):
-        raise InputError(f"temperature is {temperature!r}: give a number above 0 (1 changes nothing)")
-    if top_p is not None and not (isinstance(top_p, Real) and 0 < float(top_p) <= 1):
-        raise InputError(f"top_p is {top_p!r}: give a number above 0 and at most 1")
+def _check(
+    samples: Any, max_length: Any, temperature: Any = 1.0, top_k: Any = None, top_p: Any = None
+) -> tuple[int, int]:
+    """Returns `samples` and `max_length`; raises InputError for the first argument that is out of range."""
+    sizes = [
+        check_number(name, value, whole=True, at_least=1)
+        for name, value in (
+            ("samples", samples),
+            ("max_length", max_length),
+            ("top_k", 1 if top_k is None else top_k),
+        )
+    ]
+    check_number("temperature", temperature, above=0)
+    check_number("top_p", 1.0 if top_p is None else top_p, above=0, at_most=1)
+    return sizes[0], sizes[1]
 
 
 def _as_seed(seed: Seed) -> tf.Tensor:
     """Converts a seed to the two integers of stateless sampling."""
     if seed is None:
         return tf.random.uniform([2], tf.int32.min, tf.int32.max, tf.int32)
-    given: Any = seed
-    if not tf.is_tensor(given):
+    values: Any = seed
+    if not tf.is_tensor(values):
         try:
-            given = np.asarray(given)
+            values = np.asarray(values)
         except ValueError:  # a list of lists of several lengths
-            given = np.asarray(None)
-    whole = given.dtype.is_integer if tf.is_tensor(given) else given.dtype.kind in "iu"
-    if not whole or tuple(given.shape) not in ((), (2,)):
+            values = np.asarray(None)
+    whole = values.dtype.is_integer if tf.is_tensor(values) else values.dtype.kind in "iu"
+    if not whole or tuple(values.shape) not in ((), (2,)):
         raise InputError("a seed is one or two integers of at most 64 bits, or None for a new one")
-    given = tf.cast(given, tf.int64)
-    return given if given.shape.rank else tf.stack([given, tf.zeros_like(given)])
+    values = tf.cast(values, tf.int64)
+    return values if values.shape.rank else tf.stack([values, tf.zeros_like(values)])

@@ -31,7 +31,7 @@ _CONFIGS = next(
     (folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir()), _PACKAGE
 )
 #: Settings of training that went, with the values that have no effect.
-_FORMER = {"first": None, "feature_weight": 0.0}
+_FORMER = {"first": None, "feature_weight": 0.0, "early_stopping": None}
 
 
 def config_file(given: str | os.PathLike, folder: str | os.PathLike = ".") -> Path:

@@ -145,7 +145,6 @@ class Training(_Section):
             SCST are never compiled.
         validation_images: number of images captioned after each epoch to compute CIDEr and BLEU-4; 0 for
             none, null for all.
-        early_stopping: stop after this many epochs without a better validation CIDEr; null never stops.
         restore_best: keep the weights of the epoch with the best validation CIDEr at the final sparsity, not
             of the last epoch. With `pruning.encoder=A`, `B` or `C`, only epochs of fine-tuning count.
         slim: removes channels of an image encoder that is trained; null removes none.
@@ -182,7 +181,6 @@ class Training(_Section):
     distribution: Literal["default", "mirrored", "multi_worker"] = "default"
     jit_compile: bool | Literal["auto"] = "auto"
     validation_images: Count | None = 200
-    early_stopping: Size | None = None
     restore_best: bool = False
     slim: Slim | None = None
     fine_tune: FineTune = FineTune()

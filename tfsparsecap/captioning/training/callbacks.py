@@ -93,7 +93,7 @@ class ShareLogs(keras.callbacks.Callback):
 
 
 class SaveEpoch(keras.callbacks.Callback):
-    """Writes a checkpoint and `history.csv` after each epoch, and stops the training early.
+    """Writes a checkpoint and `history.csv` after each epoch.
 
     The history has the sparsity of each layer, too, as in Figure 2 of the RNN-SMP paper. The callback must
     come after every callback that adds to the logs.
@@ -104,9 +104,8 @@ class SaveEpoch(keras.callbacks.Callback):
         phase: name of the phase.
         sparsity: returns the final sparsity of a pruned model, or None: only epochs with that sparsity can
             be the best. It is called after each epoch, because some methods know it only at the end.
-        patience: stop after this many epochs without a better validation CIDEr; None never stops.
         phases_differ: only epochs of this phase can be the best.
-        writes: whether to write; workers other than the chief only append to the history and stop.
+        writes: whether to write; workers other than the chief only append to the history.
     """
 
     def __init__(
@@ -115,26 +114,20 @@ class SaveEpoch(keras.callbacks.Callback):
         history: list[dict[str, Any]],
         phase: str,
         sparsity: Callable[[], float | None] = lambda: None,
-        patience: int | None = None,
         phases_differ: bool = False,
         writes: bool = True,
     ):
         super().__init__()
         self.folder, self.history, self.phase = folder, history, phase
-        self.sparsity, self.patience, self.phases_differ = sparsity, patience, phases_differ
-        self.writes = writes
+        self.sparsity, self.phases_differ, self.writes = sparsity, phases_differ, writes
 
     def on_epoch_end(self, epoch, logs=None):
         optimizer, number = self.model.optimizer, epoch + 1
         rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         row = {"epoch": number, "phase": self.phase, "learning_rate": rate, **logs}
         self.history.append(row | layer_sparsities(self.model))
-        if self.writes:
-            self._write(number)
-        if stops_early(self.history, self.phase, self.sparsity(), self.patience):
-            self.model.stop_training = True
-
-    def _write(self, number: int) -> None:
+        if not self.writes:
+            return
         rows = of_phase(self.history, self.phase) if self.phases_differ else self.history
         objects = list(getattr(self.model, "objects", ()))
         notes = {"epoch": number, "phase": self.phase, "history": self.history, "objects": objects}
@@ -150,15 +143,6 @@ def layer_sparsities(model: keras.Model) -> dict[str, float]:
         return {}
     pairs = zip(method.classes(), method.gates, strict=True)
     return {f"sparsity/{path}": 1.0 - float(gate.open_count()) / size for (path, size, _), gate in pairs}
-
-
-def stops_early(
-    history: list[dict[str, Any]], phase: str, sparsity: float | None, patience: int | None
-) -> bool:
-    """Whether the last `patience` epochs of a phase had no better CIDEr at the final sparsity."""
-    rows = of_phase(history, phase)
-    best = best_epoch(rows, sparsity)
-    return patience is not None and best is not None and rows[-1]["epoch"] - best >= patience
 
 
 class TimeLeft(keras.callbacks.Callback):

@@ -153,9 +153,9 @@ def leave_together(strategy: tf.distribute.Strategy, cluster: Cluster | None) ->
             gather(strategy, None)
 
 
-def check_shares(found: Iterable[Phase], replicas: int) -> None:
+def check_shares(phases: Iterable[Phase], replicas: int) -> None:
     """Raises InputError if the devices cannot share a batch equally."""
-    for phase in found:
+    for phase in phases:
         if phase.batch_size % replicas:
             section = "" if phase.kind == "train" else f"{phase.kind}."
             raise InputError(

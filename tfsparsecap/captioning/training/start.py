@@ -44,10 +44,10 @@ def check_tokens(theirs: Config, config: Config, run: str) -> None:
         InputError: it does not.
     """
     for name in ("radix_base", "sentencepiece"):
-        given, own = getattr(theirs.data, name), getattr(config.data, name)
-        if (given is None) != (own is None) or (name == "radix_base" and given != own):
+        value, own = getattr(theirs.data, name), getattr(config.data, name)
+        if (value is None) != (own is None) or (name == "radix_base" and value != own):
             raise InputError(
-                f"{run} has data.{name}={given or 'null'}, this one {own or 'null'}: set the same value"
+                f"{run} has data.{name}={value or 'null'}, this one {own or 'null'}: set the same value"
             )
 
 

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import keras
-import numpy as np
 from tqdm import tqdm
 
 from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
-from tfsparsecap.captioning.inference.splits import readable
+from tfsparsecap.captioning.inference.splits import captions_of_batch, readable
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.captioning.runs.run_data import RunData
@@ -59,9 +58,9 @@ def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> li
 
 def check_length(theirs: Config, config: Config, run: str) -> None:
     """Checks that the captions of a teacher, called `run` in the message, are as long as those it teaches."""
-    given, own = theirs.data.max_length, config.data.max_length
-    if given != own:
-        raise InputError(f"{run} has data.max_length={given}, this one {own}: set the same value")
+    longest, own = theirs.data.max_length, config.data.max_length
+    if longest != own:
+        raise InputError(f"{run} has data.max_length={longest}, this one {own}: set the same value")
 
 
 def _check_unchanged(teachers: Sequence[FinishedRun], config: Config, folder: RunFolder) -> None:
@@ -171,13 +170,11 @@ def _best_captions(teacher: FinishedRun, data: RunData, count: int) -> Iterator[
     batches = readable(data.image_batches(records, from_images=False))
     with tqdm(total=len(records), unit="image", desc="teacher's captions", disable=not data.progress) as bar:
         for batch in batches:
-            token_ids, scores = decoder(batch)
-            word_ids = tokenizer.to_words(token_ids[:, :count]).numpy()
-            found = np.isfinite(scores[:, :count])
-            for index, ids, usable in zip(batch["index"].numpy(), word_ids, found, strict=True):
-                texts = [tokenizer.words.decode(row) for row in ids[usable]]
+            indices = batch["index"].numpy()
+            for index, captions in zip(indices, captions_of_batch(decoder, tokenizer, batch), strict=True):
+                texts = [caption.text for caption in captions[:count]]
                 yield records[index].image_id, [text for text in texts if text]
-            bar.update(len(found))
+            bar.update(len(indices))
 
 
 def _read_captions(path: Path) -> dict[str, list[str]]:

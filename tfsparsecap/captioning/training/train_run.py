@@ -23,7 +23,7 @@ from tfsparsecap.captioning.settings.precision import products
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training import distribution
 from tfsparsecap.captioning.training.adam import make_optimizer
-from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation, stops_early
+from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation
 from tfsparsecap.captioning.training.cluster import Cluster
 from tfsparsecap.captioning.training.encoder_slimming import EncoderSlimming, penalise_gammas
 from tfsparsecap.captioning.training.gating import (
@@ -35,8 +35,7 @@ from tfsparsecap.captioning.training.gating import (
     rewinds_to_initial_weights,
     train_encoder,
 )
-from tfsparsecap.captioning.training.phase_loops import make_loop
-from tfsparsecap.captioning.training.phases import Phase, check_batches, phases
+from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, phases
 from tfsparsecap.captioning.training.start import (
     load_initial_weights,
     load_start,
@@ -332,8 +331,7 @@ class _Run:
         if checkpoint is not None:
             load_checkpoint(checkpoint, self.captioner, self.captioner.optimizer)
             # A method that stopped the first phase must not stop the next ones.
-            stopped = not later and isinstance(self.pruning, ValidationDriven) and self.pruning.finished
-            if stopped or stops_early(self.history, phase.name, self.target, config.early_stopping):
+            if not later and isinstance(self.pruning, ValidationDriven) and self.pruning.finished:
                 return
         variables = [*self.captioner.variables, *self.captioner.optimizer.variables]
         distribution.check_same_weights(self.strategy, variables)
@@ -386,7 +384,6 @@ class _Run:
             self.history,
             phase.name,
             sparsity=lambda: self.target,
-            patience=config.training.early_stopping,
             phases_differ=self._phases_differ,
             writes=is_chief,
         )

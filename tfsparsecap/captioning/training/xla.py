@@ -78,8 +78,8 @@ def _obstacle(models: Sequence[keras.Model], strategy: tf.distribute.Strategy) -
     if method is not None and not method.supports_jit:
         return f"the pruning method {type(method).__name__}"
     layers = [layer for model in models for layer in nested_layers(model)]
-    found = next((layer for layer in layers if not layer.supports_jit), None)
-    return found and f"the layer {found.path} ({type(found).__name__})"
+    layer = next((layer for layer in layers if not layer.supports_jit), None)
+    return layer and f"the layer {layer.path} ({type(layer).__name__})"
 
 
 def _operations(message: str) -> str:

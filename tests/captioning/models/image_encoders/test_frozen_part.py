@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.captioning.models import MobileNetV1Encoder, TinyViTEncoder
-from tfsparsecap.captioning.models.image_encoders import ApplicationsEncoder
+from tfsparsecap.captioning.models.image_encoders.applications import ApplicationsEncoder
 from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError
 
