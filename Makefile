@@ -97,7 +97,10 @@ types: $(READY) ## Check the types of the public modules
 
 docs: $(READY) ## Build the documentation site into build/site, with the page if make web built it; warnings are errors
 	REPOSITORY_URL="$(REPOSITORY_URL)" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
-	@if test -d $(WEB)/build; then cp -r $(WEB)/build build/site/demo; fi
+	@if test -d $(WEB)/build; then cp -r $(WEB)/build build/site/demo; else mkdir build/site/demo; printf '%s\n' \
+	  '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>Not built</title>' \
+	  '<p>This site was built without the page: <a href="../browser/#try-it">how to build it</a>.' \
+	  > build/site/demo/index.html; fi
 
 format: $(READY) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -109,16 +109,6 @@ final class CaptionFormat {
     return context.getString(R.string.confidence, words, percent(context, caption.confidence()));
   }
 
-  /** The confidence in a frame of the camera; if the model is not sure, with what it may be. */
-  static CharSequence live(Context context, Caption caption, List<String> objects) {
-    if (caption == null || caption.text().isEmpty()) {
-      return context.getString(R.string.not_sure);
-    }
-    return namesObjects(caption, objects)
-        ? sentence(context, caption, objects)
-        : confidence(context, caption, objects);
-  }
-
   /** The confidence as a percentage; empty if unknown. */
   static String percent(Context context, Caption caption) {
     return caption.hasConfidence() ? percent(context, caption.confidence()) : "";

@@ -61,7 +61,9 @@ public final class LiveActivity extends ViewModelActivity<LiveState, LiveViewMod
   @Override
   protected void onStop() {
     flat.stop();
-    viewModel.setAllowed(false);
+    if (!isChangingConfigurations()) { // a rotation is no pause
+      viewModel.setAllowed(false);
+    }
     super.onStop();
   }
 

@@ -6,6 +6,7 @@ import android.view.HapticFeedbackConstants;
 import android.view.View;
 import android.widget.Switch;
 import android.widget.TextView;
+import org.tfsparsecap.captioner.Caption;
 
 /** The views of the live screen; renders a {@link LiveState}. */
 final class LiveScreen {
@@ -14,13 +15,15 @@ final class LiveScreen {
   private final View root;
   private final PhotoView frame;
   private final TextView caption;
-  private final TextView now;
+  private final TextView confidence;
   private final TextView stage;
   private final View problemCard;
   private final TextView problem;
   private final Switch voice;
 
   private int shownUnsure = -1;
+  /** The caption that was announced last. */
+  private Caption said;
 
   /** @param retry called when the user wants to start again after a problem. */
   LiveScreen(Activity activity, LiveViewModel viewModel, Runnable retry) {
@@ -29,7 +32,7 @@ final class LiveScreen {
     root = activity.findViewById(R.id.root);
     frame = activity.findViewById(R.id.photo);
     caption = activity.findViewById(R.id.caption);
-    now = activity.findViewById(R.id.confidence);
+    confidence = activity.findViewById(R.id.confidence);
     stage = activity.findViewById(R.id.stage);
     problemCard = activity.findViewById(R.id.problem_card);
     problem = activity.findViewById(R.id.problem);
@@ -38,23 +41,39 @@ final class LiveScreen {
     voice.setOnCheckedChangeListener((view, on) -> viewModel.setVoice(on));
   }
 
-  /** Renders a state. Screen readers announce captions and stages only when they change. */
+  /** Renders a state. Screen readers announce stages only when they change. */
   void show(LiveState state) {
     notice.show(state.notice());
     voice.setChecked(state.voice());
     frame.setImage(state.frame());
     MainScreen.setVisible(frame, state.frame() != null);
-    MainScreen.setText(caption, state.said() == null ? "" : CaptionFormat.caption(state.said()));
-    MainScreen.setVisible(caption, caption.length() > 0);
-    boolean looking = state.stage() == LiveState.Stage.LOOKING;
-    MainScreen.setText(now, looking ? CaptionFormat.live(activity, state.best(), state.objects()) : "");
-    MainScreen.setVisible(now, now.length() > 0);
+    showCaption(state);
     MainScreen.setText(stage, state.problem() == null ? activity.getString(state.stage().text()) : "");
     MainScreen.setVisible(stage, stage.length() > 0);
     MainScreen.setText(problem, state.problem() == null ? "" : state.problem().text(activity));
     MainScreen.setVisible(problemCard, state.problem() != null);
-    root.setKeepScreenOn(looking);
+    root.setKeepScreenOn(state.stage() == LiveState.Stage.LOOKING);
     vibrate(state.unsureCount());
+  }
+
+  /** Describes the frame that is shown; only a caption that the app says is announced by screen readers. */
+  private void showCaption(LiveState state) {
+    CharSequence text = CaptionFormat.sentence(activity, state.best(), state.objects());
+    boolean empty = text.length() == 0;
+    String sure = empty ? "" : CaptionFormat.confidence(activity, state.best(), state.objects());
+    if (empty && state.frame() != null) {
+      text = activity.getString(R.string.not_sure);
+    }
+    boolean isSaid = state.said() != null && state.said() != said;
+    said = state.said();
+    if (!text.toString().contentEquals(caption.getText())) {
+      caption.setAccessibilityLiveRegion(
+          isSaid ? View.ACCESSIBILITY_LIVE_REGION_POLITE : View.ACCESSIBILITY_LIVE_REGION_NONE);
+      caption.setText(text);
+    }
+    MainScreen.setVisible(caption, text.length() > 0);
+    MainScreen.setText(confidence, sure);
+    MainScreen.setVisible(confidence, !sure.isEmpty());
   }
 
   /** Vibrates once for each new caption that is not read aloud, but not for those of an earlier screen. */

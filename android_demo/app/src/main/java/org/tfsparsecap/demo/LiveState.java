@@ -61,16 +61,17 @@ final class LiveState implements ViewModel.State<LiveState> {
     return new LiveState(Stage.STARTING, null, null, null, 0, voice, null, null);
   }
 
+  /** Pauses or starts: without a frame, and what was said before is said again. */
   LiveState withStage(Stage stage) {
-    return new LiveState(stage, frame, now, said, unsure, voice, null, notice);
+    return new LiveState(stage, null, null, null, unsure, voice, null, notice);
   }
 
   /** Stops because of a problem. */
   LiveState failed(Message problem) {
-    return new LiveState(Stage.STARTING, frame, now, said, unsure, voice, problem, notice);
+    return new LiveState(Stage.STARTING, null, null, null, unsure, voice, problem, notice);
   }
 
-  /** Adds a caption of which the app is sure. */
+  /** Adds a caption of which the app is sure: it is said if it differs from what was said last. */
   LiveState sure(Bitmap frame, CaptioningResult now) {
     Caption best = now.captions().get(0);
     Caption told = said != null && said.text().equals(best.text()) ? said : best;
@@ -114,7 +115,10 @@ final class LiveState implements ViewModel.State<LiveState> {
     return now == null ? Collections.emptyList() : now.objects();
   }
 
-  /** The last caption of which the app was sure, which is read aloud; null for none. */
+  /**
+   * The caption that was read aloud last, of this frame or of an earlier one; null for none since the
+   * last pause.
+   */
   Caption said() {
     return said;
   }

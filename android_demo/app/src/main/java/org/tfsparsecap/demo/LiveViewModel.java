@@ -14,8 +14,8 @@ import org.tfsparsecap.captioner.Caption;
 import org.tfsparsecap.captioner.CaptioningResult;
 
 /**
- * Captions what the camera sees, at most once a second. Speaks when the caption changes and the model
- * is sure of it; other changes are a vibration.
+ * Captions what the camera sees, at most once a second. Speaks when the caption changes, and after a
+ * pause, if the model is sure of it; other changes are a vibration.
  */
 final class LiveViewModel extends ViewModel<LiveState> implements FrameSource.Listener {
   /** From the start of one caption to the start of the next. */
@@ -109,6 +109,7 @@ final class LiveViewModel extends ViewModel<LiveState> implements FrameSource.Li
       return;
     }
     looking = look;
+    lastUnsure = "";
     updateReady();
     if (look) {
       set(state().withStage(LiveState.Stage.STARTING));
@@ -141,6 +142,7 @@ final class LiveViewModel extends ViewModel<LiveState> implements FrameSource.Li
     }
     earliest = SystemClock.elapsedRealtime() + INTERVAL_MS;
     if (brightness(frame) < DARK) {
+      lastUnsure = "";
       set(state().withStage(LiveState.Stage.DARK));
       return;
     }
