@@ -12,12 +12,7 @@ from tfsparsecap.captioning.runs.checkpoints import read_notes
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training import callbacks
-from tfsparsecap.captioning.training.callbacks import (
-    SaveEpoch,
-    TimeLeft,
-    Validation,
-    layer_sparsities,
-)
+from tfsparsecap.captioning.training.callbacks import SaveEpoch, TimeLeft, Validation, layer_sparsities
 
 
 def test_each_epoch_writes_a_checkpoint_and_a_row(tmp_path):
