@@ -10,7 +10,7 @@ relevance without weight decay. BLEU is that of sacrebleu, without case, on the 
 test_2016_flickr, with greedy search.
 
 FOLDER has train.de, train.en, val.de, val.en, test_2016_flickr.de and test_2016_flickr.en, unpacked from
-data/task1/raw of https://github.com/multi30k/dataset. A dense model takes half an hour on two cores, each
+data/task1/raw of https://github.com/multi30k/dataset. A dense model takes half an hour on one core, each
 pruned one a quarter; models and results are kept in OUTPUT, and the same command continues.
 
 examples:
