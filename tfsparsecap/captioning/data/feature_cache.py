@@ -49,8 +49,18 @@ class FeatureCache:
     skipped: list[Skipped] = field(default_factory=list)
 
     def rows(self, image_ids: Sequence[str]) -> np.ndarray:
-        """Rows of images in `features`, int64 [len(image_ids)]."""
-        return np.array([self.row_of[name] for name in image_ids], np.int64)
+        """Rows of images in `features`, int64 [len(image_ids)].
+
+        Raises:
+            InputError: an image is not in the cache.
+        """
+        try:
+            return np.array([self.row_of[name] for name in image_ids], np.int64)
+        except KeyError as error:
+            raise InputError(
+                f"{self.path} has no features of the image {error.args[0]}: "
+                "compute them for all records, or leave it out"
+            ) from error
 
 
 def cached_features(
