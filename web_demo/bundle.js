@@ -8,7 +8,9 @@ const FORMAT_VERSION = 1;
 const DESCRIPTION = "captioner.json";
 const VOCABULARY = "vocabulary.txt";
 const LARGEST_IMAGE = 4096;
-const LARGEST_WEIGHTS = { slope: 1e6, intercept: 1e6, length_penalty: 10, objects: 1e6 };
+const LARGEST_WEIGHTS = { slope: 1e6, intercept: 1e6, length_penalty: 10 };
+// Files of earlier versions lack these.
+const LATER_WEIGHTS = { objects: 1e6, object_count: 1e6, tokens: 1e6 };
 const ADVICE = "give a .tflite file that tfsparsecap-export wrote";
 // Signatures and sizes of the records of a zip archive.
 const END_OF_DIRECTORY = { signature: 0x06054b50, size: 22, longestComment: 0xffff };
@@ -164,8 +166,8 @@ function checkDescription(description, name) {
   }
   const calibration = description.confidence;
   if (calibration === undefined || calibration === null) return;
-  for (const [entry, largest] of Object.entries(LARGEST_WEIGHTS)) {
-    const value = entry === "objects" ? (calibration[entry] ?? 0) : calibration[entry];
+  for (const [entry, largest] of Object.entries({ ...LARGEST_WEIGHTS, ...LATER_WEIGHTS })) {
+    const value = entry in LATER_WEIGHTS ? (calibration[entry] ?? 0) : calibration[entry];
     if (!(typeof value === "number" && Math.abs(value) <= largest)) throw wrong("has a damaged confidence");
   }
 }

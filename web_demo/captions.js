@@ -45,13 +45,12 @@ export function captionsOf({ token_ids: ids, scores, objects: probabilities }, d
   if (probabilities.length !== names.length || !probabilities.every((value) => value >= 0 && value <= 1)) {
     throw new RangeError(`gives no probability for each of its ${names.length} objects`);
   }
-  const likeliest = Math.max(0, ...probabilities);
   const captions = Array.from(scores, (score, row) => ({
     score,
     row: ids.subarray(row * length, (row + 1) * length),
   }))
     .filter(({ score }) => score > NO_CAPTION && score < Infinity)
-    .map(({ score, row }) => captionOf(row, score, likeliest, description, vocabulary));
+    .map(({ score, row }) => captionOf(row, score, probabilities, description, vocabulary));
   const objects = probabilities
     .map((probability, i) => ({ name: names[i], probability }))
     .filter(({ probability }) => probability >= LIKELY)
@@ -60,7 +59,7 @@ export function captionsOf({ token_ids: ids, scores, objects: probabilities }, d
 }
 
 /** The caption in a row of token ids: up to the end token, without special tokens. */
-function captionOf(row, score, likeliest, description, vocabulary) {
+function captionOf(row, score, probabilities, description, vocabulary) {
   const { special_ids: special, unknown_id: unknown, join, confidence: calibration } = description;
   const skipped = new Set([...Object.values(special), unknown]);
   const end = row.indexOf(special.end);
@@ -74,13 +73,17 @@ function captionOf(row, score, likeliest, description, vocabulary) {
   return {
     text,
     score,
-    confidence: calibration ? probabilityOf(calibration, score, count, likeliest) : null,
+    confidence: calibration ? probabilityOf(calibration, score, count, probabilities) : null,
   };
 }
 
 /** The probability that a caption is good; see docs/objects.md. */
-function probabilityOf({ slope, intercept, length_penalty: penalty, objects = 0 }, score, length, likeliest) {
-  const odds = (slope * score) / length ** penalty + objects * likeliest + intercept;
+function probabilityOf(calibration, score, length, probabilities) {
+  const { slope, intercept, length_penalty: penalty, objects = 0, object_count = 0, tokens = 0 } = calibration;
+  const likeliest = Math.max(0, ...probabilities);
+  const count = probabilities.reduce((sum, probability) => sum + probability, 0);
+  const odds =
+    (slope * score) / length ** penalty + tokens * length + intercept + objects * likeliest + object_count * count;
   return 1 / (1 + Math.exp(-Math.max(-700, Math.min(700, odds))));
 }
 

@@ -23,7 +23,7 @@ def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_pat
     tokenizer = SimpleNamespace(words=SimpleNamespace(decode=lambda ids: "die die auf hund"))
     inputs = {"image": tf.TensorSpec((1, 16, 16, 3), tf.uint8)}
     monkeypatch.setattr(
-        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0, 0.0) for _ in samples]
+        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0, ()) for _ in samples]
     )
     for words, good in (("english", 0.0), (["Die", "auf"], 1.0)):
         decoding = Decoding(plain=True, function_words=words)
@@ -41,7 +41,7 @@ def test_captions_of_drawn_images_count_as_not_good(monkeypatch):
         for sample in samples:
             seen.append(sample)
             drawn = sample["image"].std() > 0 or sample["image"].max() > 47
-            yield np.array([5, 2]), -2.0 if drawn else -1.0, 0.0
+            yield np.array([5, 2]), -2.0 if drawn else -1.0, ()
 
     monkeypatch.setattr(quality, "best_captions", best_captions)
     validation = quality.CaptionedSamples(samples, [["a dog"]] * 48, lambda ids: "dog")
@@ -53,7 +53,7 @@ def test_captions_of_drawn_images_count_as_not_good(monkeypatch):
     seen.clear()
     features = [{"features": np.zeros((1, 4, 8), np.float32)}] * 48
     monkeypatch.setattr(
-        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0, 0.0) for _ in samples]
+        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0, ()) for _ in samples]
     )
     validation = quality.CaptionedSamples(features, [["a dog"]] * 48, lambda ids: "dog")
     assert quality.calibrate_confidence(b"", validation, end_id=2).images == 48

@@ -84,17 +84,18 @@ class Quality:
         return {**known, "kept_float": list(self.kept_float)}
 
 
-def best_captions(content: bytes, samples: Iterable[Sample]) -> Iterator[tuple[np.ndarray, float, float]]:
+def best_captions(
+    content: bytes, samples: Iterable[Sample]
+) -> Iterator[tuple[np.ndarray, float, np.ndarray]]:
     """The best captions of a captioner's .tflite file.
 
     Yields:
-        Token ids, int32 [T]; score; the largest probability of an object, 0 without objects.
+        Token ids, int32 [T]; score; probabilities of the objects, float32 [K], none without objects.
     """
     run = signature_runner(content, CAPTION_SIGNATURE, num_threads=1)
     for sample in samples:
         outputs = run(**sample)
-        likeliest = float(outputs["objects"].max()) if "objects" in outputs else 0.0
-        yield outputs["token_ids"][0], float(outputs["scores"][0]), likeliest
+        yield outputs["token_ids"][0], float(outputs["scores"][0]), outputs.get("objects", np.zeros(0))
 
 
 def calibrate_confidence(
@@ -105,17 +106,17 @@ def calibrate_confidence(
     Captions of drawn images, one for `PHOTOGRAPHS_PER_DRAWN` photographs, count as not good, so that the
     captioner is less sure of what is no photograph.
     """
-    scores, lengths, good, likeliest = [], [], [], []
+    scores, lengths, good, objects = [], [], [], []
     drawn = _drawn_images(validation.samples)
     text = f"calibrating the confidence on {len(validation.samples)} images"
     captions = best_captions(content, counted(progress, text, [*validation.samples, *drawn]))
     expected = [*validation.references, *([()] * len(drawn))]
-    for (token_ids, score, object_), references in zip(captions, expected, strict=True):
+    for (token_ids, score, probabilities), references in zip(captions, expected, strict=True):
         scores.append(score)
-        likeliest.append(object_)
+        objects.append(probabilities)
         lengths.append(caption_length(token_ids, end_id))
         good.append(is_good(validation.to_text(token_ids), references, validation.function_words))
-    fitted = Calibration.fit(scores, lengths, good, likeliest)
+    fitted = Calibration.fit(scores, lengths, good, objects)
     images = len(validation.samples)
     return dataclasses.replace(fitted, images=images, good=sum(good) / max(1, images))
 

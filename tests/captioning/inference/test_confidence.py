@@ -26,35 +26,36 @@ def captions(count, seed=0, slope=2.0, intercept=3.0):
 def test_slope_and_intercept_equal_platt_scaling_of_scikit_learn(count, slope, intercept):
     """Expected: minus what sklearn.calibration._sigmoid_calibration(scores / lengths**0.7, good) gives."""
     scores, lengths, good = captions(count)
-    found = Calibration.fit(scores, lengths, good)
+    found = Calibration.fit(scores / lengths**0.7 * 8**0.7, [8] * count, good)  # of equal length
     assert (found.slope, found.intercept) == pytest.approx((slope, intercept), rel=2e-3)
     assert (found.images, found.good) == (count, good.mean())
 
 
 def test_the_model_of_the_data_is_found_and_calibrated_on_other_data():
     found = Calibration.fit(*captions(20_000))
-    assert (found.slope, found.intercept) == (pytest.approx(2, abs=0.1), pytest.approx(3, abs=0.15))
+    assert (found.slope, found.tokens, found.intercept) == pytest.approx((2, 0, 3), abs=0.2)
     scores, lengths, good = captions(20_000, seed=1)
     confidences = [found.probability(*one) for one in zip(scores, lengths, strict=True)]
     assert reliability(confidences, good)["error"] < 0.02
 
 
-def test_objects_count_if_they_help_and_never_against_a_caption():
+def test_objects_and_length_count_and_the_likeliest_object_never_against_a_caption():
     random = np.random.default_rng(3)
     scores, lengths, _ = captions(20_000)
-    likeliest = random.random(len(scores))
-    odds = 2 * scores / lengths**0.7 + 1.5 * likeliest + 2
+    objects = random.random((len(scores), 3))
+    odds = 2 * scores / lengths**0.7 - 0.2 * lengths + 3 * objects.max(1) - 1.5 * objects.sum(1) + 5
     good = random.random(len(scores)) < 1 / (1 + np.exp(-odds))
-    found = Calibration.fit(scores, lengths, good, likeliest)
-    assert (found.slope, found.objects, found.intercept) == pytest.approx((2, 1.5, 2), abs=0.15)
+    found = Calibration.fit(scores, lengths, good, objects)
+    weights = found.slope, found.tokens, found.objects, found.object_count, found.intercept
+    assert weights == pytest.approx((2, -0.2, 3, -1.5, 5), rel=0.1)
     read = Calibration.from_description({"confidence": found.as_dict()})
-    assert read.probability(-9, 7, 0.3) == found.probability(-9, 7, 0.3) < found.probability(-9, 7, 0.4)
+    assert read.probability(-9, 7, [0.3, 0]) == found.probability(-9, 7, [0.3, 0])
+    expected = 1 / (1 + np.exp(2 * 9 / 7**0.7 + 0.2 * 7 - 3 * 0.3 + 1.5 * 0.4 - 5))
+    assert found.probability(-9, 7, [0.3, 0.1]) == pytest.approx(expected, abs=0.05)
     without = Calibration.fit(scores, lengths, good)
-    assert (
-        Calibration.fit(scores, lengths, good, -likeliest)
-        == without
-        == Calibration.fit(scores, lengths, good, [])
-    )
+    assert without == Calibration.fit(scores, lengths, good, np.zeros((len(scores), 0)))
+    assert without.objects == without.object_count == 0
+    assert Calibration.fit(scores, lengths, good, 0.4 * objects[:, :1] + 0.5 * ~good[:, None]) == without
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,10 @@ def test_descriptions_are_read():
     found = Calibration.fit(*captions(50))
     read = Calibration.from_description({"confidence": found.as_dict()})
     assert read.probability(-9, 7) == found.probability(-9, 7)
+    earlier = {
+        name: value for name, value in found.as_dict().items() if name not in ("object_count", "tokens")
+    }
+    assert Calibration.from_description({"confidence": earlier}).tokens == 0
     assert Calibration.from_description({}) is Calibration.from_description({"confidence": None}) is None
     for damaged in (
         {},
@@ -98,6 +103,7 @@ def test_descriptions_are_read():
         {**found.as_dict(), "slope": "2"},
         {**found.as_dict(), "slope": np.nan},
         {**found.as_dict(), "objects": "1"},
+        {**found.as_dict(), "tokens": None},
     ):
         with pytest.raises(InputError, match="no slope and intercept: export the run again"):
             Calibration.from_description({"confidence": damaged})

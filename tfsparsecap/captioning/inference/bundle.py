@@ -273,19 +273,19 @@ class TFLiteCaptioner(CaptionGenerator):
         Arguments and errors as of `token_ids`. Beams without a caption are left out.
         """
         outputs = self._outputs(image, features)
-        likeliest = float(outputs[_OBJECTS].max()) if self.objects else 0.0
+        probabilities = outputs[_OBJECTS] if self.objects else np.zeros(0, np.float32)
         captions = (
-            self._caption(row, float(score), likeliest)
+            self._caption(row, float(score), probabilities)
             for row, score in zip(outputs["token_ids"], outputs["scores"], strict=True)
             if NO_CAPTION < score < math.inf
         )
-        objects = likely_objects(self.objects, outputs[_OBJECTS]) if self.objects else ()
-        return Captions(captions, objects=objects)
+        return Captions(captions, objects=likely_objects(self.objects, probabilities))
 
-    def _caption(self, token_ids: np.ndarray, score: float, likeliest: float) -> Caption:
+    def _caption(self, token_ids: np.ndarray, score: float, probabilities: np.ndarray) -> Caption:
         end_id, confidence = self.metadata["special_ids"]["end"], None
         if self.calibration is not None:
-            confidence = self.calibration.probability(score, caption_length(token_ids, end_id), likeliest)
+            length = caption_length(token_ids, end_id)
+            confidence = self.calibration.probability(score, length, probabilities)
         faults = token_faults(token_ids.tolist(), end_id, self.metadata.get("unknown_id"))
         return Caption(self.text(token_ids), score, faults, confidence)
 

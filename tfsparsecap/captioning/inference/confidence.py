@@ -18,17 +18,30 @@ FEWEST_IMAGES = 50
 _STEPS = 100
 #: Of the scores, relative to their mean; below it they say nothing.
 _LEAST_SPREAD = 1e-3
-# Far above any calibration; larger values overflow.
-_LARGEST: dict[str, float] = {"slope": 1e6, "intercept": 1e6, "length_penalty": 10.0}
+# Far above any calibration; larger values overflow. Files of earlier versions lack the last three.
+_LARGEST = {
+    "slope": 1e6,
+    "intercept": 1e6,
+    "length_penalty": 10.0,
+    "objects": 1e6,
+    "object_count": 1e6,
+    "tokens": 1e6,
+}
+_OPTIONAL = ("objects", "object_count", "tokens")
+#: Weights that must not be negative: neither a higher score nor a sure object counts against a caption.
+_POSITIVE = ("slope", "objects")
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A logistic function from the score of a caption, and what is seen, to the probability that it is good.
+    """A logistic function that gives the probability that a caption is good.
 
     Attributes:
-        slope, objects, intercept: the logarithm of the odds is `slope * score / length ** length_penalty +
-            objects * likeliest + intercept`, where `likeliest` is the largest probability of an object.
+        slope, objects, object_count, tokens, intercept: the logarithm of the odds is
+            `slope * score / length ** length_penalty + objects * max(probabilities)
+            + object_count * sum(probabilities) + tokens * length + intercept`, where the probabilities are
+            those of the objects. `object_count` and `tokens` are usually negative: busy images and long
+            captions are harder.
         length_penalty: exponent; 0 for the sum of the log-probabilities, 1 for their mean.
         images: number of validation images that it was fitted on.
         good: share of them with a good caption, 0 to 1.
@@ -40,6 +53,8 @@ class Calibration:
     images: int = 0
     good: float = 0.0
     objects: float = 0.0
+    object_count: float = 0.0
+    tokens: float = 0.0
 
     @classmethod
     def fit(
@@ -47,66 +62,67 @@ class Calibration:
         scores: Sequence[float],
         lengths: Sequence[int],
         good: Sequence[bool],
-        likeliest: Sequence[float] = (),
+        probabilities: Sequence[Sequence[float] | np.ndarray] | np.ndarray = (),
     ) -> "Calibration":
-        """Fits slope, objects and intercept by maximum likelihood.
+        """Fits the weights and the intercept by maximum likelihood.
 
         Good captions count as slightly less than certainly good, and others as slightly better than certainly
         bad (Platt, Probabilistic outputs for support vector machines, 1999), so that the fit exists even if
-        all captions are good. If high scores do not mean good captions, or all scores are nearly equal, the
-        slope is 0; the same holds for the objects.
+        all captions are good. If high scores do not mean good captions, the slope is 0, and so is `objects`
+        if sure objects do not. The weight of what is nearly the same for all captions is 0.
 
         Args:
             scores: sums of log-probabilities, one for each image, at least one.
             lengths: numbers of tokens, the end token included.
             good: whether the captions are good.
-            likeliest: for each image the largest probability of an object, 0 to 1; empty without objects.
+            probabilities: of the objects in each image, 0 to 1, [images, K]; empty without objects.
 
         Examples:
             >>> found = Calibration.fit([-5.0, -6.0, -20.0, -22.0], [8, 8, 8, 8], [True, True, False, False])
             >>> found.probability(-5.0, 8) > 0.7 > 0.3 > found.probability(-22.0, 8)
             True
         """
-        values = np.asarray(scores, float) / np.asarray(lengths, float) ** cls.length_penalty
-        is_good, count = np.asarray(good, bool), len(values)
+        columns = {
+            "slope": np.asarray(scores, float) / np.asarray(lengths, float) ** cls.length_penalty,
+            "tokens": np.asarray(lengths, float),
+        }
+        objects = np.asarray(probabilities, float)
+        if objects.size:
+            columns["objects"] = objects.max(1)
+        if objects.size > len(objects):  # of a single object, the sum says the same
+            columns["object_count"] = objects.sum(1)
+        is_good, count = np.asarray(good, bool), len(good)
         positive = int(is_good.sum())
         targets = np.where(is_good, (positive + 1) / (positive + 2), 1 / (count - positive + 2))
-        columns = {"slope": values}
-        if len(likeliest):
-            columns["objects"] = np.asarray(likeliest, float)
         # Rounding makes a standard deviation of equal scores, and a slope as large as its inverse.
         columns = {
             name: column
             for name, column in columns.items()
             if column.std() > _LEAST_SPREAD * max(1.0, abs(column.mean()))
         }
-        while columns:
-            *weights, intercept = _newton(np.stack([*columns.values()], 1), targets)
-            if min(weights) > 0:
-                found = dict(zip(columns, weights, strict=True))
-                break
-            del columns[list(columns)[int(np.argmin(weights))]]
-        else:
-            mean = float(targets.mean())
-            found, intercept = {}, math.log(mean / (1 - mean))
-        return cls(
-            found.get("slope", 0.0),
-            intercept,
-            images=count,
-            good=positive / count,
-            objects=found.get("objects", 0.0),
-        )
+        while True:
+            *weights, intercept = _newton(np.reshape([*columns.values()], (-1, count)).T, targets)
+            fitted = dict(zip(columns, weights, strict=True))
+            worst = min(_POSITIVE, key=lambda name: fitted.get(name, math.inf))
+            if fitted.get(worst, math.inf) > 0:
+                slope = fitted.pop("slope", 0.0)
+                return cls(slope, intercept, images=count, good=positive / count, **fitted)
+            del columns[worst]
 
-    def probability(self, score: float, length: int, likeliest: float = 0.0) -> float:
+    def probability(
+        self, score: float, length: int, probabilities: Sequence[float] | np.ndarray = ()
+    ) -> float:
         """The probability that a caption is good, 0 to 1.
 
         Args:
             score: sum of the log-probabilities.
             length: number of tokens, the end token included.
-            likeliest: the largest probability of an object in the image; 0 for a captioner without objects.
+            probabilities: of the objects in the image; empty for a captioner without objects.
         """
-        odds = self.slope * score / length**self.length_penalty + self.objects * likeliest + self.intercept
-        return 1 / (1 + math.exp(-max(-700.0, min(700.0, odds))))
+        odds = self.slope * score / length**self.length_penalty + self.tokens * length + self.intercept
+        if len(probabilities):
+            odds += self.objects * max(probabilities) + self.object_count * sum(probabilities)
+        return float(1 / (1 + math.exp(-max(-700.0, min(700.0, odds)))))
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> "Calibration | None":
@@ -118,14 +134,11 @@ class Calibration:
         entry = description.get("confidence")
         if entry is None:
             return None
-        if (
-            not isinstance(entry, dict)
-            or not all(_is_number(entry.get(name), largest) for name, largest in _LARGEST.items())
-            or not _is_number(entry.get("objects", 0.0), _LARGEST["slope"])
-        ):
+        values = {**dict.fromkeys(_OPTIONAL, 0.0), **entry} if isinstance(entry, dict) else {}
+        if not all(_is_number(values.get(name), largest) for name, largest in _LARGEST.items()):
             raise InputError("the confidence of the file has no slope and intercept: export the run again")
-        slope, intercept, penalty = (float(entry[name]) for name in _LARGEST)
-        return cls(slope, intercept, penalty, objects=float(entry.get("objects", 0.0)))
+        weights: dict[str, Any] = {name: float(values[name]) for name in _LARGEST}
+        return cls(**weights)
 
     def as_dict(self) -> dict[str, float | int]:
         """For `captioner.json`."""

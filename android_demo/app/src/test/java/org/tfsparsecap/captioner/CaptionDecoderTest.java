@@ -18,6 +18,8 @@ import org.robolectric.RobolectricTestRunner;
 @RunWith(RobolectricTestRunner.class)
 public class CaptionDecoderTest {
   private static final float TOLERANCE = 1e-6f;
+  /** Probabilities of objects of a captioner without objects. */
+  private static final float[] NONE = {};
 
   @Test
   public void textEqualsPythons() throws Exception {
@@ -26,26 +28,27 @@ public class CaptionDecoderTest {
     for (JSONObject each : cases) {
       int[] ids = ints(each.getJSONArray("ids"));
       String text =
-          text(each.getJSONObject("description"), each.getJSONArray("vocabulary")).caption(ids, -1, 0).text();
+          text(each.getJSONObject("description"), each.getJSONArray("vocabulary")).caption(ids, -1, NONE).text();
       assertEquals(each.getString("description") + Arrays.toString(ids), each.getString("text"), text);
     }
   }
 
   @Test
-  public void confidenceIsALogisticFunctionOfScoreAndLength() throws Exception {
+  public void confidenceIsALogisticFunctionOfScoreLengthAndObjects() throws Exception {
     JSONObject description = wordDescription();
     JSONObject entry = new JSONObject("{\"slope\": 2.0, \"intercept\": 3, \"length_penalty\": 0.5}");
     CaptionDecoder text = text(description.put("confidence", entry), wordVocabulary());
     // Three predictions: two words and the end token.
     double three = 1 / (1 + Math.exp(2 * 2.5 / Math.sqrt(3) - 3));
-    assertEquals(three, text.caption(new int[] {4, 5, 2, 0, 0}, -2.5f, 0).confidence(), TOLERANCE);
+    assertEquals(three, text.caption(new int[] {4, 5, 2, 0, 0}, -2.5f, NONE).confidence(), TOLERANCE);
     // No end token: as many predictions as the maximum length.
-    assertEquals(three, text.caption(new int[] {4, 5, 4}, -2.5f, 0).confidence(), TOLERANCE);
-    assertEquals(0, text.caption(new int[] {2, 0}, -1e9f, 0).confidence(), 0);
-    entry.put("objects", 1.5);
-    double seen = 1 / (1 + Math.exp(2 * 2.5 / Math.sqrt(3) - 1.5 * 0.8 - 3));
+    assertEquals(three, text.caption(new int[] {4, 5, 4}, -2.5f, NONE).confidence(), TOLERANCE);
+    assertEquals(0, text.caption(new int[] {2, 0}, -1e9f, NONE).confidence(), 0);
+    entry.put("objects", 1.5).put("object_count", -0.5).put("tokens", 0.25);
+    double seen = 1 / (1 + Math.exp(2 * 2.5 / Math.sqrt(3) - 1.5 * 0.8 + 0.5 * 0.9 - 0.25 * 3 - 3));
     CaptionDecoder sees = text(description, wordVocabulary());
-    assertEquals(seen, sees.caption(new int[] {4, 5, 2}, -2.5f, 0.8f).confidence(), TOLERANCE);
+    float[] probabilities = {0.1f, 0.8f};
+    assertEquals(seen, sees.caption(new int[] {4, 5, 2}, -2.5f, probabilities).confidence(), TOLERANCE);
     entry.put("slope", JSONObject.NULL);
     BundleException error =
         assertThrows(BundleException.class, () -> text(description, wordVocabulary()));
@@ -54,9 +57,9 @@ public class CaptionDecoderTest {
 
   @Test
   public void filesWithoutCalibrationHaveNoConfidence() throws Exception {
-    assertFalse(words().caption(new int[] {4, 5, 2}, -3, 0).hasConfidence());
+    assertFalse(words().caption(new int[] {4, 5, 2}, -3, NONE).hasConfidence());
     JSONObject description = wordDescription().put("confidence", JSONObject.NULL);
-    assertFalse(text(description, wordVocabulary()).caption(new int[] {4, 2}, -3, 0).hasConfidence());
+    assertFalse(text(description, wordVocabulary()).caption(new int[] {4, 2}, -3, NONE).hasConfidence());
   }
 
   @Test
@@ -64,11 +67,11 @@ public class CaptionDecoderTest {
     CaptionDecoder text = words();
     for (int token : new int[] {8, Integer.MAX_VALUE, -1}) {
       BundleException error =
-          assertThrows(BundleException.class, () -> text.caption(new int[] {4, token}, -1, 0));
+          assertThrows(BundleException.class, () -> text.caption(new int[] {4, token}, -1, NONE));
       assertEquals(BundleException.Reason.DAMAGED, error.reason());
     }
     // Tokens after the end token are ignored, as in Python.
-    assertEquals("a", text.caption(new int[] {4, 2, 8}, -1, 0).text());
+    assertEquals("a", text.caption(new int[] {4, 2, 8}, -1, NONE).text());
   }
 
   private static CaptionDecoder words() throws Exception {

@@ -28,10 +28,10 @@ final class CaptionDecoder {
   /**
    * @param tokenIds a row of the graph's output.
    * @param logProbability score of the row.
-   * @param likeliest the largest probability of an object in the image, 0 without objects.
+   * @param probabilities of the objects in the image.
    * @throws BundleException a token id is not in the vocabulary.
    */
-  Caption caption(int[] tokenIds, float logProbability, float likeliest) throws BundleException {
+  Caption caption(int[] tokenIds, float logProbability, float[] probabilities) throws BundleException {
     int length = 0;
     while (length < tokenIds.length && tokenIds[length] != endId) {
       length++;
@@ -49,6 +49,7 @@ final class CaptionDecoder {
     }
     // The end token counts; a caption of maximum length has none.
     int tokens = Math.max(1, Math.min(length + 1, tokenIds.length));
-    return new Caption(join.join(said), logProbability, confidence.of(logProbability, tokens, likeliest));
+    float probability = confidence.of(logProbability, tokens, probabilities);
+    return new Caption(join.join(said), logProbability, probability);
   }
 }

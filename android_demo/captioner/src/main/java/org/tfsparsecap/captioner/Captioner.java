@@ -187,10 +187,6 @@ public final class Captioner implements AutoCloseable {
   }
 
   private List<Caption> captions(float[] probabilities) throws BundleException {
-    float likeliest = 0;
-    for (float probability : probabilities) {
-      likeliest = Math.max(likeliest, probability);
-    }
     Tensor ids = interpreter.getOutputTensorFromSignature(TOKEN_IDS, SIGNATURE);
     Tensor sums = interpreter.getOutputTensorFromSignature(SCORES, SIGNATURE);
     int[] shape = ids.shape();
@@ -211,7 +207,7 @@ public final class Captioner implements AutoCloseable {
       tokens.get(row);
       float score = scores.get(beam);
       if (score > NO_CAPTION_SCORE && !Float.isInfinite(score)) {
-        captions.add(text.caption(row, score, likeliest));
+        captions.add(text.caption(row, score, probabilities));
       }
     }
     return captions;
