@@ -286,10 +286,9 @@ def _text_of(description: dict, vocabulary: list[str]):
     inputs = {"image": {"shape": np.array([1, SIDE, SIDE, 3]), "dtype": np.uint8}}
     outputs = dict.fromkeys(("token_ids", "scores"))
     runner = SimpleNamespace(get_input_details=lambda: inputs, get_output_details=lambda: outputs)
-    loaded = SimpleNamespace(get_signature_runner=lambda name: runner)
     with (
         tempfile.NamedTemporaryFile(suffix=".tflite") as file,
-        mock.patch("ai_edge_litert.interpreter.Interpreter", lambda **options: loaded),
+        mock.patch("tfsparsecap.captioning.inference.bundle.signature_runner", return_value=runner),
     ):
         file.write(make_bundle(b"\x1c\0\0\0TFL3" + bytes(56), description, vocabulary))
         file.flush()
