@@ -20,7 +20,7 @@ examples:
       MS-COCO's official files (docs/data.md), whose photographs all have captions by people
   python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY --encoder DINOV2.onnx
       ranks captions (text/coco_captions.jsonl.gz), and writes features for the teacher into ranked/features
-  python -m tfsparsecap.train --config configs/everyday_teacher.yaml data.folder=ranked
+  python -m tfsparsecap.train --config everyday_teacher data.folder=ranked
   python -m benchmarks.everyday ranked --flickr8k FLICKR8K --photographs COCO_EVERYDAY \\
       --encoder DINOV2.onnx --teacher runs/everyday_teacher \\
       --flickr8k-teacher runs/flickr8k_good/model.tflite --save benchmarks/everyday_captions.jsonl.xz

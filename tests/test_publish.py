@@ -86,8 +86,10 @@ def test_the_card_is_one_that_the_client_reads(hub, exported, capsys):
         "scenes: train 20 images",
         'sc.load("hf://someone/tiny")',
         "Apache-2.0",
+        "[export,huggingface]",
     ):
         assert text in card.text, text
+    assert str(Path(__file__).parents[1]) not in card.text
     assert "on 4 images of the test split" in card.text and "The file has no confidence." in card.text
 
 

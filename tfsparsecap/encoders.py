@@ -10,7 +10,7 @@ examples:
       all networks
   python -m tfsparsecap.encoders mobile lite --sort multiply_adds
       networks with one of these texts in their names, the fastest first
-  python -m tfsparsecap.train --config configs/flickr8k_up_down.yaml model.encoder.network=tiny_vit_5m
+  python -m tfsparsecap.train --config flickr8k_up_down model.encoder.network=tiny_vit_5m
       train a captioner with one of them
 """
 

@@ -14,7 +14,7 @@ examples:
       another split, another beam
   python -m tfsparsecap.evaluate runs/quickstart/model.tflite
       the exported file, on the data of its run
-  python -m tfsparsecap.evaluate good --config configs/flickr8k_good.yaml --data ~/flickr8k
+  python -m tfsparsecap.evaluate good --config flickr8k_good --data ~/flickr8k
       a captioner of the package, or a file in another place, on the data of a configuration
   python -m tfsparsecap.evaluate --results CAPTIONS.json --references COCO_CAPTIONS.json
       captions of any origin

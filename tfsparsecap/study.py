@@ -5,13 +5,13 @@ and writes table.csv, runs.csv and plot.png there. Finished runs are skipped and
 resumed. tfsparsecap/papers/study_grid.py describes the keys of a study's file.
 
 examples:
-  python -m tfsparsecap.study --config configs/studies/scenes.yaml
+  python -m tfsparsecap.study --config studies/scenes
       on synthetic scenes, half an hour
-  python -m tfsparsecap.study --config configs/studies/flickr8k.yaml data.folder=PATH --jobs 2
+  python -m tfsparsecap.study --config studies/flickr8k data.folder=PATH --jobs 2
       on Flickr8k, in hours; the same command resumes it after an interruption
-  python -m tfsparsecap.study --config configs/studies/scenes.yaml --dry-run
+  python -m tfsparsecap.study --config studies/scenes --dry-run
       check the settings and list the runs
-  python -m tfsparsecap.study --config configs/studies/scenes.yaml --tables
+  python -m tfsparsecap.study --config studies/scenes --tables
       update the tables only
 """
 

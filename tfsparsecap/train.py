@@ -6,12 +6,12 @@ Writes settings, vocabulary, checkpoints, history, model.keras and test scores t
 examples:
   python -m tfsparsecap.train
       the quickstart: synthetic scenes, a small captioner, 90 % pruned
-  python -m tfsparsecap.train --config configs/flickr8k_good.yaml data.folder=~/flickr8k
+  python -m tfsparsecap.train --config flickr8k_good data.folder=~/flickr8k
       the best captioner in 7 MB, on Flickr8k
-  python -m tfsparsecap.train --config configs/flickr8k_good.yaml data.folder=~/flickr8k \
+  python -m tfsparsecap.train --config flickr8k_good data.folder=~/flickr8k \
       pruning.sparsity=0.9 name=sparser
       the same with other settings, in another run folder
-  python -m tfsparsecap.train --config configs/flickr8k_good.yaml data.kind=table \
+  python -m tfsparsecap.train --config flickr8k_good data.kind=table \
       data.folder=~/photos name=mine
       your own photographs, with a table of captions (docs/data.md)
   python -m tfsparsecap.train --list-settings training

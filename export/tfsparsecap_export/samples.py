@@ -85,7 +85,8 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
             [N, ...] contains N inputs.
         inputs: names, shapes and dtypes of what is expected. Batches that are larger than the first axis are
             split; the rows that remain are not used, nor are smaller batches behind the first sample. If it
-            can have any size, only one array [N, ...] is split, into batches of 1.
+            can have any size, only one array [N, ...] is split, into batches of 1. Numbers for an input of
+            floating-point numbers get its type.
 
     Returns:
         A dictionary for each sample; `check_samples` checks their names, shapes and dtypes.
@@ -116,7 +117,10 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
                 f"sample {number} is {type(sample).__name__}: give a dictionary with an array for each of"
                 f" {[*inputs]}"
             )
-        arrays = {name: np.asarray(values) for name, values in _with_identifiers(sample, inputs).items()}
+        arrays = {
+            name: _as_input(np.asarray(values), inputs.get(name))
+            for name, values in _with_identifiers(sample, inputs).items()
+        }
         # Without its batch, an array is not split, so that `check_samples` tells its own shape.
         ranks = {name: spec.shape.rank for name, spec in inputs.items()}
         lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}
@@ -131,6 +135,13 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
     if not found:
         raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
     return found[:MOST_READ]
+
+
+def _as_input(values: np.ndarray, spec: tf.TensorSpec | None) -> np.ndarray:
+    """Real numbers for a floating-point input get its type, as in Keras's `fit`."""
+    if spec is None or not spec.dtype.is_floating or values.dtype.kind not in "iuf":
+        return values
+    return values.astype(spec.dtype.as_numpy_dtype, copy=False)
 
 
 def _is_array(given: Any) -> bool:

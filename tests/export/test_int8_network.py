@@ -233,7 +233,7 @@ def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
             [{"image": image[0]}],
             r"image of sample 0 is float32 \[10, 10, 16\]: give float32 \[1, 10, 10, 16\]",
         ),
-        ([{"image": image.astype(np.float64)}], "is float64"),
+        ([{"image": image.astype(np.complex64)}], "is complex64"),
         ([*samples[:1], {"image": np.full_like(image, np.nan)}], "image of sample 1 contains NaN"),
     ):
         with pytest.raises(InputError, match=message):

@@ -107,11 +107,13 @@ def test_layers_may_have_names_that_tensorflow_refuses(tmp_path, interpreter):
     explorer = pytest.importorskip("ai_edge_model_explorer_adapter")
     quantizer = pytest.importorskip("litert_quantizer.quantizer")
     recipe = pytest.importorskip("litert_quantizer.recipe")
-    layers = [keras.layers.Dense(64, name=name) for name in ("my layer", "größe", "a;b", "_x")]
+    layers = [keras.layers.Dense(64, name=name) for name in ("my layer", "größe", "a;b", "_x", "a\0b")]
     inputs = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
     model = keras.Sequential([keras.Input((64,), name="given"), *layers], name="net")
     export_model(model, tmp_path / "a.tflite", "dense", samples=inputs)
-    assert {"net/my layer/kernel", "net/größe/kernel"} < set(names_of(tmp_path / "a.tflite"))
+    assert {"net/my layer/kernel", "net/größe/kernel", "net/a_b/kernel"} < set(
+        names_of(tmp_path / "a.tflite")
+    )
     tool = quantizer.Quantizer(str(tmp_path / "a.tflite"))
     tool.load_quantization_recipe(recipe.weight_only_wi8_afp32())
     found = interpreter(bytes(tool.quantize().quantized_model))(given=inputs[:1])["output_0"]

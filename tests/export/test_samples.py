@@ -38,6 +38,16 @@ def test_samples_have_the_batch_size_of_the_file():
     assert [len(sample["x"]) for sample in as_samples([ROWS, ROWS[:2]], any_size)] == [5, 2]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64"])
+def test_numbers_get_the_type_of_a_floating_point_input_but_of_no_other(dtype):
+    rows = np.arange(20).reshape(5, 4).astype(dtype)
+    samples = as_samples(rows, {"x": tf.TensorSpec((1, 4), tf.float32)})
+    assert samples[3]["x"].dtype == np.float32 and samples[3]["x"].tolist() == [[12, 13, 14, 15]]
+    whole = {"x": tf.TensorSpec((1, 4), tf.int32)}
+    with pytest.raises(InputError, match=f"x of sample 0 is {dtype}"):
+        check_samples(as_samples(rows, whole), whole)
+
+
 def test_an_array_is_for_models_with_one_input():
     inputs = {"left": tf.TensorSpec((1, 4)), "right": tf.TensorSpec((1, 4))}
     with pytest.raises(InputError, match=r"sample 0 is ndarray: give a dictionary .* \['left', 'right'\]"):

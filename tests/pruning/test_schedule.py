@@ -63,7 +63,8 @@ def test_a_whole_number_of_steps_is_kept_despite_rounding():
         ({"begin": -0.1}, "begin is -0.1: give a number of at least 0 and of at most 1"),
         ({"end": 1.1}, "end is 1.1"),
         ({"begin": 60, "end": 20}, "begin must be below end"),
-        ({"begin": 60, "end": 0.5}, r"begin must be below end: got 0\.6 and 0\.5"),
+        ({"begin": 60, "end": 0.5}, r"begin is 0\.6 and end is 0\.5: begin must be below end"),
+        ({"begin": 1}, r"begin is 1 and end is 0\.7: begin must be below end; .* 1 its end"),
         ({"end": 101}, "end is step 101, which is above 100, the optimizer steps of the training: give"),
         (
             {"initial_sparsity": 0.5},

@@ -68,7 +68,7 @@ class Schedule:
                 check_number(name, value, at_least=0, at_most=1)
         both = self.begin is not None and self.end is not None and _is_step(self.begin) == _is_step(self.end)
         if both and not self.begin < self.end:  # type: ignore[operator]
-            raise InputError(f"begin must be below end: got {self.begin!r} and {self.end!r}")
+            raise _not_before(self.begin, self.end)
         if self.frequency is not None:
             check_number("frequency", self.frequency, whole=True, at_least=1)
         check_number("power", self.power, above=0)
@@ -114,10 +114,7 @@ class Schedule:
         default = begin if begin < end else end / 2.0
         begin = default if self.begin is None else self.begin
         if not begin < end:
-            raise InputError(
-                f"begin is {begin!r} and end is {end!r}: both are shares of the training, and begin must be"
-                " below end"
-            )
+            raise _not_before(begin, end)
         first = step_at(begin, total_steps)
         rise = max(1, step_at(end, total_steps) - 1 - first)
         frequency = self.frequency or max(1, min(1000, round(rise / 100)))
@@ -159,6 +156,13 @@ class Updates:
             return tf.constant(1.0)
         progress = tf.cast(step - self.first, tf.float32) / (self.last - self.first)
         return 1.0 - (1.0 - tf.clip_by_value(progress, 0.0, 1.0)) ** self.power
+
+
+def _not_before(begin: object, end: object) -> InputError:
+    return InputError(
+        f"begin is {begin!r} and end is {end!r}: begin must be below end; up to 1 they are shares of the"
+        " training (0 is its first step, 1 its end), above it steps"
+    )
 
 
 def _is_step(value: object) -> bool:

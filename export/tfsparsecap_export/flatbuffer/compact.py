@@ -84,7 +84,8 @@ def complete_names(model: schema.ModelT) -> None:
     """Gives each tensor of a file a name of its own, in place: tools that read .tflite files rely on it.
 
     The converter numbers constants without saying where they belong (`arith.constant3`): they get the name
-    of the layer that reads them first. Names of inputs and outputs of graphs stay.
+    of the layer that reads them first. Names of inputs and outputs of graphs stay. Zero bytes, which end a
+    name for these tools, become `_`.
     """
     ends = [graph.tensors[index] for graph in model.subgraphs for index in [*graph.inputs, *graph.outputs]]
     kept = {id(tensor) for tensor in ends}
@@ -93,7 +94,7 @@ def complete_names(model: schema.ModelT) -> None:
             _name_after_layer(model, graph, operator, kept)
     used: set[bytes] = set()
     for tensor in {id(tensor): tensor for tensor in [*ends, *_tensors(model)]}.values():
-        name = (tensor.name or b"tensor").strip(b";")
+        name = (tensor.name or b"tensor").replace(b"\0", b"_").strip(b";")
         numbered = (b"%s_%d" % (name, number) for number in itertools.count(1))
         tensor.name = next(each for each in itertools.chain((name,), numbered) if each not in used)
         used.add(tensor.name)
@@ -129,7 +130,7 @@ def _name_after_layer(
 
 def _name(graph: schema.SubGraphT, index: int) -> bytes:
     """Name of a tensor; the first one where the converter has joined those of fused operations."""
-    return (graph.tensors[index].name or b"").split(b";")[0]
+    return (graph.tensors[index].name or b"").replace(b"\0", b"_").split(b";")[0]
 
 
 def _drop_buffers(model: schema.ModelT) -> None:

@@ -95,6 +95,17 @@ def test_each_tensor_gets_a_name_of_its_own_after_its_layer():
     assert flatfile.write_model(model) == before
 
 
+def test_zero_bytes_in_names_are_replaced():
+    model = wasteful_model()
+    _, _, weights, output, bias = model.subgraphs[0].tensors
+    weights.name, output.name, bias.name = b"a\0b/kernel;c\0d", b"a_b", b"a\0b"
+    compact.complete_names(model)
+    assert (weights.name, output.name, bias.name) == (b"a_b/kernel;c_d", b"a_b", b"a_b/bias")
+    weights.name = b"a\0b/kernel"  # of the Keras model
+    compact.drop_names(model)
+    assert weights.name == b"a_b/kernel"
+
+
 def test_equal_vectors_and_names_are_written_once():
     repeated = 20
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from tfsparsecap.captioning.encoder_catalogue import entry_of
 from tfsparsecap.captioning.settings.schema import Config
+from tfsparsecap.core.installation import pip_install
 
 #: Scores of a card, as a description names them, and their titles.
 _SCORES = {
@@ -30,7 +31,11 @@ tfsparsecap ([paper](https://arxiv.org/abs/2110.03298)).
 
 ## Use
 
-With tfsparsecap and its extras `export` and `huggingface`:
+With tfsparsecap and its extras `export` and `huggingface`, installed once:
+
+```console
+{install}
+```
 
 ```python
 import tfsparsecap as sc
@@ -101,6 +106,7 @@ def model_card(
     return _CARD.format(
         metadata=metadata.to_yaml(),
         name=name,
+        install=_install(),
         kind=_kind(description, config),
         megabytes=size / 1e6,
         scores=_scores(scores, found, description["beam"]),
@@ -109,6 +115,12 @@ def model_card(
         licence=licence,
         encoder=_encoder_licence(config),
     )
+
+
+def _install() -> str:
+    """Where the package is; paths of this machine are of no use to others."""
+    command = pip_install("export,huggingface")
+    return command if "://" in command else 'pip install "PATH/TO/A/CLONE/OF/tfsparsecap[export,huggingface]"'
 
 
 def _kind(description: dict[str, Any], config: Config) -> str:

@@ -208,11 +208,14 @@ def _loaded(path: str | Path) -> dict[str, Any]:
             raise InputError(f"{path} is too large for settings: give a file such as one of configs/")
         content = read_yaml(Path(path).read_text(encoding="utf-8"), str(path))
     except FileNotFoundError as error:
-        files = [file for folder in (Path(path).parent, _CONFIGS) for file in sorted(folder.glob("*.yaml"))]
+        shelf = (_CONFIGS / Path(path).parent).resolve()  # for "studies/NAME", configs/studies/
+        shelf = shelf if shelf.is_dir() and _CONFIGS.resolve() in shelf.parents else _CONFIGS
+        files = [file for folder in (Path(path).parent, shelf) for file in sorted(folder.glob("*.yaml"))]
         near = difflib.get_close_matches(Path(path).stem, [file.stem for file in files], n=1)
         known = next((file for file in files if [file.stem] == near), None)
-        names = ", ".join(file.stem for file in sorted(_CONFIGS.glob("*.yaml")))
-        hint = f"did you mean {known}?" if known else f"check the path, or give one of {names}"
+        names = ", ".join(file.stem for file in sorted(shelf.glob("*.yaml")))
+        which = "one of" if shelf == _CONFIGS else f"{Path(path).parent}/ and a name:"
+        hint = f"did you mean {known}?" if known else f"check the path, or give {which} {names}"
         raise InputError(f"there is no file {path}: {hint}") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder: give a YAML file, such as one of configs/") from error
