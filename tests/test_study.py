@@ -27,7 +27,8 @@ DENSE, HARD = "soft_attention_lstm-dense-s1", "soft_attention_lstm-hard_class_bl
 def file(tiny_settings, tmp_path):
     """A study of two tiny runs without validation."""
     settings = dict(text.partition("=")[::2] for text in tiny_settings if not text.startswith("name="))
-    settings |= {"training.epochs": 1, "training.validation_images": 0, "decoding.beam": 1}
+    settings |= {"training.epochs": 1, "training.batch_size": 50, "training.validation_images": 0}
+    settings["decoding.beam"] = 1
     lines = "".join(f"  {key}: {value}\n" for key, value in settings.items())
     path = tmp_path / "tiny_study.yaml"
     path.write_text(
