@@ -17,7 +17,7 @@ import org.junit.runner.RunWith;
 import org.robolectric.RobolectricTestRunner;
 
 /**
- * Compares the app's captions of Flickr8k test photographs with Python's: the first 10, or up to 100
+ * Compares the app's captions of Flickr8k test photographs with Python's: the first 20, or up to 100
  * with {@code -Dphotos=100}. The photographs are not in the repository: they are expected in
  * data/flickr8k_1k in the folder TFSPARSECAP_SHARED. {@code mvn -f android_demo/pom.xml test
  * -Dtest=Flickr8kCaptionsTest} prints how many captions are equal and, with {@code -Dpixels=FILE}
@@ -26,7 +26,7 @@ import org.robolectric.RobolectricTestRunner;
  */
 @RunWith(RobolectricTestRunner.class)
 public class Flickr8kCaptionsTest {
-  private static final int PHOTOS = Integer.getInteger("photos", 10);
+  private static final int PHOTOS = Integer.getInteger("photos", 20);
 
   @Test
   public void mostCaptionsEqualPythons() throws Exception {
