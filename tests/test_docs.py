@@ -121,11 +121,22 @@ def titles_and_codes(text: str) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.fixture
+def eager():
+    """Compiling would take most of the time."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", [name for name, codes in EXECUTED.items() if codes])
 def test_python_blocks_run(name, tiny_run, exported, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("keras.datasets.mnist.load_data", drawn_digits)
     monkeypatch.chdir(tmp_path)
+    if name in ("docs/examples.md", "docs/pruning.md"):  # whose trainings take longer than compiling them
+        tf.config.run_functions_eagerly(False)
     namespace = {"__name__": "guide"}
     for title, code in titles_and_codes(TEXTS[name]):
         namespace |= readers_names()
@@ -235,6 +246,7 @@ def test_every_public_name_has_an_entry_in_the_api_pages(package):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("package, least", [(tfsparsecap, 300), (tfsparsecap_export, 40)])
 def test_examples_in_docstrings_run(package, least, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tfsparsecap_export import inspect
 
 from tests.hub_server import TOKEN, running_hub
 from tfsparsecap.captioning.inference import load
@@ -64,6 +65,8 @@ def test_a_published_run_is_loaded_in_one_line(hub, exported, capsys, tmp_path):
     captioner = load("hf://someone/tiny")
     assert captioner.generate(photo) == load(exported / "model.tflite").generate(photo)
     hub.repositories["someone/tiny"]["model.tflite"] = b"changed"
+    inspect.main(["hf://someone/tiny", "--json"])
+    assert '"caption"' in capsys.readouterr().out
     main([str(exported), "someone/tiny"])  # again, into the repository that exists
     assert hub.repositories["someone/tiny"]["model.tflite"] == captioner.path.read_bytes()
 
@@ -94,8 +97,8 @@ def test_the_card_is_one_that_the_client_reads(hub, exported, capsys):
 
 
 @pytest.mark.slow
-def test_commands_take_addresses_of_the_hub_in_the_environment(hub, exported, tmp_path):
-    """In processes of their own, in which only the environment names the hub and its cache."""
+def test_a_command_takes_addresses_of_the_hub_in_the_environment(hub, exported, tmp_path):
+    """In a process of its own, in which only the environment names the hub and its cache."""
     expected = load(exported / "model.tflite")
     Image.new("RGB", (40, 30), "red").save(tmp_path / "photo.png")
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_CACHE": str(tmp_path / "hub")}
@@ -106,10 +109,9 @@ def test_commands_take_addresses_of_the_hub_in_the_environment(hub, exported, tm
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("tfsparsecap.publish", str(exported), "someone/tiny")
+    main([str(exported), "someone/tiny"])
     photo = str(tmp_path / "photo.png")
     assert run("tfsparsecap.caption", "hf://someone/tiny", photo).strip() == expected.generate(photo)[0].text
-    assert "caption" in run("tfsparsecap_export.inspect", "hf://someone/tiny", "--json")
 
 
 def refusal(function, *arguments) -> str:

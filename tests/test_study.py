@@ -1,33 +1,33 @@
 """The study command: from a small grid to its tables."""
 
+import contextlib
 import json
 import re
 import shutil
-import sys
+from types import SimpleNamespace
 
 import pytest
 
-from tfsparsecap import study
+from tfsparsecap import study, train
 from tfsparsecap.command import run
 from tfsparsecap.papers import runner
 
-#: `python -m tfsparsecap.train` without compiling graphs, which takes longer than these trainings.
-EAGER_TRAIN = """
-from tfsparsecap.command import run, start_tensorflow
-start_tensorflow()
-import tensorflow as tf
-tf.config.run_functions_eagerly(True)
-from tfsparsecap.train import main
-run(main)
-"""
 DENSE, HARD = "soft_attention_lstm-dense-s1", "soft_attention_lstm-hard_class_blind-0.8-s1"
+
+
+def train_here(command, log, environment):
+    """`start_child` in this process, because starting another one takes seconds."""
+    with contextlib.redirect_stdout(log):
+        assert train.main(command[len(runner.TRAIN) :]) == 0
+    return SimpleNamespace(poll=lambda: 0, wait=lambda timeout: None)
 
 
 @pytest.fixture
 def file(tiny_settings, tmp_path):
     """A study of two tiny runs without validation."""
     settings = dict(text.partition("=")[::2] for text in tiny_settings if not text.startswith("name="))
-    settings |= {"training.epochs": 1, "training.validation_images": 0, "decoding.beam": 1}
+    settings |= {"training.epochs": 1, "training.batch_size": 50, "training.validation_images": 0}
+    settings["decoding.beam"] = 1
     lines = "".join(f"  {key}: {value}\n" for key, value in settings.items())
     path = tmp_path / "tiny_study.yaml"
     path.write_text(
@@ -50,8 +50,9 @@ def exit_code(*arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
 def test_a_study_trains_its_runs_and_writes_tables_and_plot(file, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runner, "TRAIN", (sys.executable, "-c", EAGER_TRAIN))
+    monkeypatch.setattr(runner, "start_child", train_here)
     published = tmp_path / "curves.tsv"
     published.write_text("Sparsity\tNNZ\tBaseline\tProposed\n0.800\t2.4 M\t94.3\t94.4\n")
     given = ("--config", file, "--runs", tmp_path / "runs", "--published", published, "--quiet")

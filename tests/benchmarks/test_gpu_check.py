@@ -13,9 +13,9 @@ from tfsparsecap.command import run
 
 #: Sizes with which each training takes seconds.
 TINY = [
-    *("data.train=20", "data.validation=3", "data.test=4", "data.image_size=32", "data.max_length=6"),
+    *("data.train=20", "data.validation=3", "data.test=4", "data.image_size=32", "data.max_length=4"),
     *("model.encoder.image_size=32", "model.encoder.layer=conv_pw_1_relu", "model.embedding_size=6"),
-    *("model.rnn_size=16", "model.attention_size=8", "training.epochs=2", "training.batch_size=25"),
+    *("model.rnn_size=16", "model.attention_size=8", "training.epochs=2", "training.batch_size=50"),
 ]
 MACHINE = {"gpus": ["NVIDIA A"], "tensorflow": "2", "keras": "3", "cuda": "12", "cudnn": "9", "python": "3"}
 MACHINE["system"] = "Linux"

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from rich.console import Console
 
 from benchmarks import slim_training
@@ -36,7 +37,16 @@ def test_resnet32_has_the_published_multiply_adds_and_other_widths():
     assert resnet32((3, 6, 13)).output.shape == (None, 10)
 
 
+@pytest.fixture
+def eager():
+    """Compiling the steps of each network would take seconds."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_networks_have_the_same_cost_and_are_trained_once(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(slim_training, "resnet32", small_network)
     monkeypatch.setattr(slim_training, "load", lambda name, folder: (SPLIT, SPLIT))
@@ -55,6 +65,7 @@ def test_networks_have_the_same_cost_and_are_trained_once(monkeypatch, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_results_and_weights_of_another_recipe_are_not_used(monkeypatch, tmp_path):
     monkeypatch.setattr(slim_training, "resnet32", small_network)
     runs = slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5)

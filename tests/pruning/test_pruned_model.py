@@ -175,7 +175,8 @@ def test_a_new_process_loads_pruned_models_and_stripped_ones_without_this_packag
 
     captioner = SoftAttention(20, embedding_size=6, rnn_size=8, attention_size=4, feature_size=8)
     prune(captioner, Supermask(0.5, total_steps=4))
-    captioner.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    captioner.compile("adam", loss, run_eagerly=True)
     inputs = {"features": X, "tokens": np.ones((16, 4), "int32")}
     captioner.fit(inputs, np.ones((16, 4), "int32"), batch_size=4, epochs=1, verbose=0)
     captioner.save(tmp_path / "captioner.keras")

@@ -32,6 +32,7 @@ def eager():
 def slim_settings(tiny_settings):
     more = ["name=slim", "model.encoder.layer=conv_pw_2_relu", "model.encoder.width=0.5"]
     more += [
+        "data.max_length=4",
         "training.batch_size=50",
         "training.slim.iterations=2",
         "training.epochs=3",
@@ -56,7 +57,7 @@ def width(encoder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
+def test_a_run_removes_channels_and_resumes_from_each_of_its_epochs_to_the_same_weights(
     slim_settings, tmp_path, monkeypatch
 ):
     whole, scores, messages = train(tmp_path / "whole", slim_settings)
@@ -82,7 +83,7 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
 
     with monkeypatch.context() as patch:
         patch.setattr(SaveEpoch, "on_epoch_end", stop)
-        for epoch in range(3):
+        for epoch in range(2):
             with pytest.raises(Stopped):
                 train(tmp_path / "stopped", slim_settings, resume=epoch > 0)
     stopped, resumed, _ = train(tmp_path / "stopped", slim_settings, resume=True)
@@ -112,6 +113,7 @@ def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty(r
 @pytest.mark.usefixtures("eager")
 def test_large_gammas_of_a_trained_encoder_are_penalised(slim_settings, tmp_path):
     settings = [*slim_settings, "training.slim=null", "training.epochs=1", "pruning=null"]
+    settings += ["training.restore_best=false", "training.validation_images=0"]
     losses = {}
     for weight in (0, 0.1):
         run, _, _ = train(tmp_path / str(weight), [*settings, f"training.gamma_l2={weight}"])

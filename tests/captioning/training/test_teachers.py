@@ -15,6 +15,7 @@ from tfsparsecap.errors import InputError
 from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
 
 FROZEN = ["model.encoder.trainable=false", "pruning=null"]
+FROZEN += ["training.batch_size=50", "training.validation_images=0"]
 
 
 @pytest.mark.slow
@@ -37,7 +38,7 @@ def test_captions_of_teachers_are_learned_instead_of_the_references(tiny_setting
     settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}"]
     teacher, _, _ = train(tmp_path, [*settings, "name=teacher", "training.epochs=1"])
     taught = [*settings, f"training.teacher={teacher.path}", f"training.start_from={teacher.path}"]
-    taught.append("training.teacher_captions=2")
+    taught += ["training.teacher_captions=2", "training.batch_size=25"]
     folder, _, _ = train(tmp_path, taught)
 
     captions = json.loads(folder.teacher_captions.read_text(encoding="utf-8"))

@@ -215,7 +215,7 @@ def test_an_unreachable_hub_is_reported(monkeypatch):
 
 @pytest.mark.slow
 def test_a_saved_network_stays_frozen_as_a_backbone(tmp_path):
-    encoder = TinyViTEncoder(image_size=SIZE, weights=None)
+    encoder = TinyViTEncoder("stages.1.blocks.0", image_size=SIZE, weights=None)
     encoder.backbone.save(tmp_path / "encoder.keras")
     encoder.replace(keras.saving.load_model(tmp_path / "encoder.keras"))
     assert not [weight.path for weight in encoder.weights if weight.trainable]
