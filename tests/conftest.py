@@ -215,10 +215,19 @@ def trained_run(shared_folder, tiny_settings) -> Path:
 
 
 @pytest.fixture
-def quick_training(monkeypatch) -> Iterator[None]:
+def eager() -> Iterator[None]:
+    """Functions are not compiled: for most trainings in tests, that would take longer than the steps."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def quick_training(monkeypatch, eager) -> None:
     """Makes training cheap: an encoder with a single layer, and steps that are not compiled."""
     import keras
-    import tensorflow as tf
 
     from tfsparsecap.captioning.settings import build
 
@@ -243,6 +252,3 @@ def quick_training(monkeypatch) -> Iterator[None]:
         return OneLayerEncoder(name="encoder", dtype=policy, trainable=settings.trainable)
 
     monkeypatch.setattr(build, "make_encoder", make_encoder)
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)

@@ -121,14 +121,6 @@ def titles_and_codes(text: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.fixture
-def eager():
-    """Compiling would take most of the time."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", [name for name, codes in EXECUTED.items() if codes])

@@ -5,7 +5,6 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from rich.console import Console
 
 from benchmarks import slim_training
@@ -35,14 +34,6 @@ def test_resnet32_has_the_published_multiply_adds_and_other_widths():
     assert cost_of(network).flops == pytest.approx(4.03e7 / (1 - 0.415), rel=2e-3)
     assert sum(weight.numpy().size for weight in network.trainable_weights) == 464154
     assert resnet32((3, 6, 13)).output.shape == (None, 10)
-
-
-@pytest.fixture
-def eager():
-    """Compiling the steps of each network would take seconds."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.mark.slow

@@ -4,24 +4,16 @@ import json
 import re
 
 import pytest
-import tensorflow as tf
 
 from benchmarks import training_steps as benchmark
 from tfsparsecap.command import run
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import registry
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eager")]
 
 SMALL = {"size": 16, "hidden_size": 16, "layers": 1, "heads": 2, "share_encoder_layers": None}
 SMALL["share_decoder_layers"] = None
-
-
-@pytest.fixture(autouse=True)
-def eager():
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def test_steps_of_variants_are_measured():

@@ -2,7 +2,6 @@
 
 import keras
 import pytest
-import tensorflow as tf
 from keras import layers, ops
 
 from tfsparsecap.captioning.models.image_encoders.window_attention import WindowAttention
@@ -193,11 +192,3 @@ def batch():
         return rng.integers(1, 9, shape) if symbolic.dtype == "int32" else rng.random(shape, "float32")
 
     return draw
-
-
-@pytest.fixture
-def eager():
-    """Compiling a training step, for each iteration of a schedule, would take seconds."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)

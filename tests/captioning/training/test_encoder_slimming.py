@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from tfsparsecap.captioning.data.records import Record
@@ -18,14 +17,6 @@ from tfsparsecap.core.keras_internals import optimizer_slots, optimizer_variable
 from tfsparsecap.errors import InputError
 
 from .training_runs import arrays, assert_same_arrays, history, train
-
-
-@pytest.fixture
-def eager():
-    """Compiling the steps of each iteration would take seconds."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

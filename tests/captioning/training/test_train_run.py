@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.runs.run_folder import RunFolder
@@ -36,14 +35,6 @@ STATEFUL = [
     "training.captions_per_image=2",
     "data.cached_views=3",
 ]
-
-
-@pytest.fixture
-def eager():
-    """Steps that are not compiled, of a captioner with a real encoder."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 class Stopped(Exception):
