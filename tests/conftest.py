@@ -25,7 +25,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(1_000_000, 50, 100)
+    gc.set_threshold(50_000, 20, 20)
     if "tensorflow" in sys.modules:
         options = {"disable_meta_optimizer": True}
         sys.modules["tensorflow"].config.optimizer.set_experimental_options(options)

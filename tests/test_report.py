@@ -157,10 +157,10 @@ def test_images_are_embedded_and_have_descriptions(page):
             assert kind == f"data:{image.get_format_mimetype()}"
             image.load()
         assert len(one.at["alt"]) > 15
-    # Three in the gallery, one with curves, and one for each of the five words of each run's captions.
-    assert len(images) == 3 + 1 + 3 * 2 * 5
+    # Three in the gallery, one with curves, and one for each of the three words of each run's captions.
+    assert len(images) == 3 + 1 + 3 * 2 * 3
     attended = [one.at["alt"] for one in images if one.at["alt"].startswith("attention at")]
-    assert attended == 30 * [f"attention at \u201c{WORD}\u201d"]
+    assert attended == 18 * [f"attention at \u201c{WORD}\u201d"]
 
 
 def test_page_has_no_scripts_and_no_external_resources_and_captions_are_escaped(page):
