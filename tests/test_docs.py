@@ -25,6 +25,7 @@ import tfsparsecap_export
 from PIL import Image, ImageDraw, ImageFont
 
 import tfsparsecap
+from tfsparsecap.captioning.settings.config_files import config_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 GUIDES = sorted(
@@ -218,8 +219,9 @@ def test_names_files_and_make_targets_exist_and_blocks_are_executed_or_give_a_re
         for part in dotted[1:].split("."):
             assert hasattr(found, part), f"sc{dotted}"
             found = getattr(found, part)
-    for file in re.findall(r"configs/[\w/.-]+\.yaml", TEXTS[name]):
-        assert (REPOSITORY / file).exists() or "NAME" in file, file
+    text = " ".join(TEXTS[name].split())
+    for file in re.findall(r"configs/[\w/.-]+\.yaml|(?<=--config )[\w/-]+(?![\w/.-])", text):
+        assert config_file(file).is_file() or "NAME" in file, file
     targets = re.findall(r"^([a-z][\w-]*):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.M)
     for line in code_lines(TEXTS[name]):
         assert set(re.findall(r"^make ([a-z][\w-]*)", line)) <= set(targets), line

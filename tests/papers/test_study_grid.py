@@ -284,3 +284,12 @@ def millions(config):
 def test_captioners_in_acorts_tables_have_the_published_sizes(number, parameters, runs_of):
     found = [millions(run.config) for run in runs_of(f"acort_table{number}")]
     assert found == pytest.approx(parameters, abs=0.05)
+
+
+def test_a_name_that_no_study_has_lists_those_of_the_package():
+    with pytest.raises(
+        InputError, match=r"no file studies/nosuch: check .* studies/ and a name: acort_table10, "
+    ):
+        load_study("studies/nosuch")
+    with pytest.raises(InputError, match=r"did you mean .*flickr8k_papers\.yaml\?"):
+        load_study("studies/flickr8k_paper")
