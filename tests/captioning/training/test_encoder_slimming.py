@@ -48,7 +48,7 @@ def width(encoder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_a_run_removes_channels_and_resumes_from_each_of_its_epochs_to_the_same_weights(
+def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     slim_settings, tmp_path, monkeypatch
 ):
     whole, scores, messages = train(tmp_path / "whole", slim_settings)
@@ -74,7 +74,7 @@ def test_a_run_removes_channels_and_resumes_from_each_of_its_epochs_to_the_same_
 
     with monkeypatch.context() as patch:
         patch.setattr(SaveEpoch, "on_epoch_end", stop)
-        for epoch in range(2):
+        for epoch in range(3):
             with pytest.raises(Stopped):
                 train(tmp_path / "stopped", slim_settings, resume=epoch > 0)
     stopped, resumed, _ = train(tmp_path / "stopped", slim_settings, resume=True)

@@ -66,6 +66,7 @@ def test_labels_train_the_head_and_runs_continue_with_its_objects(tiny_settings,
     settings = settings_of(tiny_settings, "second", start, *data)
     second, _, _ = train(tmp_path / "runs", settings)
     assert FinishedRun.load(second.path).captioner.objects == ("cat", "dog", "sofa")
+    resume_last_epoch(second, settings)
 
     # Without labels the objects stay, also after resuming, and are not trained.
     settings = settings_of(tiny_settings, "unlabelled", start, *photos("unlabelled", [None]))

@@ -55,8 +55,10 @@ def trained(model, data, **options):
     """Logs of all steps, and the values of all variables afterwards; steps without XLA are not compiled."""
     loop, variables = Loop(model, **options), [*model.variables, *model.optimizer.variables]
     tf.config.run_functions_eagerly(not options.get("jit_compile"))
-    logs = [{name: float(value) for name, value in loop.train_step(batch).items()} for batch in data]
-    tf.config.run_functions_eagerly(False)
+    try:
+        logs = [{name: float(value) for name, value in loop.train_step(batch).items()} for batch in data]
+    finally:
+        tf.config.run_functions_eagerly(False)
     return logs, [keras.ops.convert_to_numpy(variable) for variable in variables]
 
 

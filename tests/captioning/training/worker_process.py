@@ -3,7 +3,7 @@
     python worker_process.py EPOCH arguments of tfsparsecap.train …
 
 EPOCH is the number of the epoch, from 0, in whose first step the process kills itself; -1 never does.
-Graphs, which run only a few times, are not optimised, and operations do not record where they were created.
+Graphs, which run only a few times, are not optimised.
 """
 
 import os
@@ -17,12 +17,8 @@ if __name__ == "__main__":
     fatal = int(sys.argv.pop(1))
     start_tensorflow()
     import tensorflow as tf
-    from tensorflow.python.util import tf_stack
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    tf.debugging.disable_traceback_filtering()
-    nowhere = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda stacklevel=1: nowhere
     if fatal >= 0:
         from tfsparsecap.captioning.training.loop import Loop
 

@@ -121,7 +121,7 @@ class Calibration:
         """
         odds = self.slope * score / length**self.length_penalty + self.tokens * length + self.intercept
         if len(probabilities):
-            odds += self.objects * max(probabilities) + self.object_count * sum(probabilities)
+            odds += self.objects * np.max(probabilities) + self.object_count * np.sum(probabilities)
         return float(1 / (1 + math.exp(-max(-700.0, min(700.0, odds)))))
 
     @classmethod

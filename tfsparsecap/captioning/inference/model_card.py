@@ -118,9 +118,10 @@ def model_card(
 
 
 def _install() -> str:
-    """Where the package is; paths of this machine are of no use to others."""
+    """The command that installs the package, without paths of this machine, which are of no use to others."""
     command = pip_install("export,huggingface")
-    return command if "://" in command else 'pip install "PATH/TO/A/CLONE/OF/tfsparsecap[export,huggingface]"'
+    is_local = "/" in command and "://" not in command
+    return 'pip install "PATH/TO/A/CLONE/OF/tfsparsecap[export,huggingface]"' if is_local else command
 
 
 def _kind(description: dict[str, Any], config: Config) -> str:
