@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfsparsecap.captioning.data.images import read_image, read_view
+from tfsparsecap.captioning.data.augmentation import read_view
+from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.errors import InputError
 
 
