@@ -8,7 +8,6 @@ from tfsparsecap_export.benchmark import main as benchmark
 from benchmarks import full_size, paper_sizes
 from benchmarks.paper_sizes import PaperCaptioner
 from tfsparsecap.captioning.models import UpDown
-from tfsparsecap.errors import InputError
 
 from ..export.conftest import IMAGE_SIZE, small_captioner
 
@@ -57,11 +56,3 @@ def test_files_are_written_once_and_compared(captioner, names, small, tmp_path, 
     capsys.readouterr()
     benchmark([*map(str, paths), "--runs", "1", "--inputs", "2", "--json"])
     assert '"words": 10' in capsys.readouterr().out
-
-
-def test_unusable_arguments_are_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="beam is 0"):
-        full_size.main([str(tmp_path), "--beam", "0"])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot create the folder"):
-        full_size.main([str(tmp_path / "file" / "folder")])

@@ -107,11 +107,6 @@ def test_without_a_gpu_there_is_one_sentence(machine, capsys):
     assert capsys.readouterr().out.startswith("tfsparsecap on the CPU: TensorFlow 2")
 
 
-def test_processes_are_stopped_after_the_time(tmp_path):
-    trained = gpu_check.Trainer(tmp_path, cpu=True, seconds=0.0).train("train", TINY)
-    assert trained.problem == "not finished in time" and trained.losses == []
-
-
 def test_the_settings_of_all_checks_are_valid():
     for check in gpu_check.CHECKS:
         training = load_config(None, [*gpu_check.SETTINGS, *check.settings]).training

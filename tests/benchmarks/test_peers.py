@@ -6,7 +6,6 @@ import pytest
 from PIL import Image
 
 from benchmarks import peers
-from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow
 TOOLS = ["export_model_float32", "keras_quantize", "keras_quantize_export", "litert-quantizer_dynamic_OCTAV"]
@@ -43,9 +42,3 @@ def test_each_tool_has_a_row_or_a_reason(kind, arguments, capsys, tmp_path):
     assert int(quantized[0].replace(",", "")) < size
     # TensorFlow's converter has no operation for products of int8 as Keras writes them.
     assert rows["keras_quantize_export:"] and len(rows["keras_quantize"]) == 2
-
-
-def test_a_missing_package_is_named(arguments, monkeypatch):
-    monkeypatch.setattr(peers, "PACKAGES", ("no-such-package",))
-    with pytest.raises(InputError, match="pip install no-such-package"):
-        peers.main(arguments)

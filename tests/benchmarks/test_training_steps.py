@@ -6,8 +6,6 @@ import re
 import pytest
 
 from benchmarks import training_steps as benchmark
-from tfsparsecap.command import run
-from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eager")]
@@ -48,20 +46,6 @@ def test_self_critical_steps_and_their_rewards_are_measured(monkeypatch):
     assert all(reward < step for reward, step in steps)
 
 
-def test_logs_are_fetched_in_each_step_or_at_the_end(monkeypatch, capsys):
-    fetches = []
-    fetch = benchmark.StepLogs.fetch
-    monkeypatch.setattr(benchmark.StepLogs, "fetch", lambda logs: fetches.append(len(logs)) or fetch(logs))
-    monkeypatch.setattr(benchmark, "STEPS_PER_REPORT", 3)
-    sizes = {"embedding_size": 16, "rnn_size": 16, "attention_size": 16}
-    seconds = benchmark.measure_reports(["soft_attention_of_map"], steps=1, batch_size=2, words=2, **sizes)
-    assert fetches == [1, 2, 3, 3, 3] and all(min(values) > 0 for values in seconds.values())
-    monkeypatch.setattr(benchmark, "measure_reports", lambda names, **options: seconds)
-    benchmark.main(["--reports", "--json"])
-    out = capsys.readouterr().out
-    assert json.loads(out)[f"soft_attention_of_map, {benchmark.EACH_STEP}"]["ratio_to_each_step"] == 1
-
-
 def test_the_share_of_rewards_is_printed(monkeypatch, capsys):
     measured = {("a", "dense"): [1.0, 2.0], ("a", "self-critical"): [4.0, 8.0], ("a", "reward"): [0.1, 0.2]}
     given = {}
@@ -72,20 +56,6 @@ def test_the_share_of_rewards_is_printed(monkeypatch, capsys):
     assert set(rows) == {"a, dense", "a, self-critical"} and "share_of_rewards" not in rows["a, dense"]
     assert rows["a, self-critical"]["ratio_to_dense"] == 4
     assert rows["a, self-critical"]["share_of_rewards"] == 0.025
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--scst", "1"], "--scst is 1: give a number of at least 2"),
-        (["--scst", "3", "--batch-size", "8"], "8 captions per step is not a multiple of 3"),
-        (["--scst", "--decode"], "give one of them"),
-        (["--steps", "0"], "--steps is 0: give a number of at least 1"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(InputError, match=message):
-        benchmark.main(options)
 
 
 def test_ratios_compare_steps_of_the_same_round(monkeypatch, capsys):
@@ -103,9 +73,3 @@ def test_images_per_second_come_from_the_median_batch(monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "measure_decoding", lambda captioners, **options: {"a": [1.0, 9.0, 2.0]})
     benchmark.main(["--decode", "--batch-size", "8", "--json"])
     assert json.loads(capsys.readouterr().out) == {"a": {"images_per_second": 4.0}}
-
-
-def test_an_unknown_captioner_is_rejected(capsys):
-    with pytest.raises(SystemExit) as end:
-        run(lambda: benchmark.main(["--captioner", "x"]))
-    assert end.value.code == 2 and "invalid choice" in capsys.readouterr().err

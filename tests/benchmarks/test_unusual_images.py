@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,13 +10,11 @@ from PIL import Image
 
 from benchmarks import unusual_images
 from benchmarks.unusual_drawings import drawing
-from benchmarks.unusual_images import Captioned, caption, figures, write_images
+from benchmarks.unusual_images import Captioned, figures, write_images
 from benchmarks.unusual_photographs import night, x_ray
 from benchmarks.unusual_screens import page, screenshot
 from tfsparsecap.captioning import data as sources
-from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.inference.generate import Caption, Captions
-from tfsparsecap.errors import InputError
 
 
 @pytest.fixture
@@ -188,35 +185,3 @@ def test_json_has_all_captions(written, capsys):
         "confidence": 0.25,
         "good": True,
     }
-
-
-def test_no_caption_is_neither_sure_nor_good(written, tmp_path):
-    unusual_images.main(written)
-    nothing = SimpleNamespace(label="x", stream=lambda paths: (Captions(image=str(path)) for path in paths))
-    found = caption(nothing, tmp_path / "unusual")
-    assert {(one.caption, one.confidence, one.good) for one in found} == {("", 0.0, False)}
-    total = figures(found)["total"]
-    assert total["sure"] == 0 and total["calibration_error"] == 0
-
-
-def test_bad_input(written, photographs, tmp_path, monkeypatch, capsys):
-    with pytest.raises(InputError, match="--seed"):
-        unusual_images.main([*written, "--seed", "-1"])
-    with pytest.raises(InputError, match="there is no data folder"):
-        unusual_images.main([written[0], "--photographs", str(tmp_path / "missing")])
-    with pytest.raises(InputError, match="there are 1 test photographs with captions: give at least 2"):
-        write_images(tmp_path / "few", [Record("1", photographs / "1.png", ("a",), "test")])
-    monkeypatch.setattr(unusual_images.sc, "load", lambda name: Fake([None]))
-    with pytest.raises(InputError, match=r"fake have no confidence: give a \.tflite file"):
-        unusual_images.main(written)
-    broken = SimpleNamespace(stream=lambda paths: [Captions(error=InputError("broken")) for _ in paths])
-    monkeypatch.setattr(unusual_images.sc, "load", lambda name: broken)
-    with pytest.raises(InputError, match="broken"):
-        unusual_images.main(written)
-    (photographs / "5.png").write_bytes(b"no image")
-    records = [Record("5", photographs / "5.png", ("a",), "test")] * 2
-    with pytest.raises(InputError, match=r"5\.png is not an image"):
-        write_images(tmp_path / "damaged", records)
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot create the folder"):
-        write_images(tmp_path / "file", sources.load("table", photographs).split("test")[:2])

@@ -1,7 +1,6 @@
 """The benchmark of two workers: its rows cover everything, differences and tables; no training."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from tfsparsecap.captioning.data import caption_table
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import MODELS
-from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import registry
 
 
@@ -92,17 +90,6 @@ def test_rows_are_trained_in_turn_and_compared(tmp_path, monkeypatch):
     assert found["a, b"].devices == 0
 
 
-def test_workers_that_end_with_different_weights_are_a_problem(tmp_path, monkeypatch):
-    digests = iter("abc")
-    monkeypatch.setattr(workers, "Trainers", Fake)
-    monkeypatch.setattr(
-        Fake, "train", lambda self, settings, runs: write_checkpoints(runs / "a", 1.0)
-        or [SimpleNamespace(step=1.0, sent=None, trained=1, digest=next(digests)) for _ in range(self.count)],
-    )  # fmt: skip
-    found = workers.compare(tmp_path, [Row("a")])["a"]
-    assert found.problem == "the workers' weights differ" and found.sent is None
-
-
 def test_tables_and_exit_codes(tmp_path, monkeypatch, capsys):
     found = {"ORT": workers.Compared(1e-8, 0.0, 0.1, 0.15, 2e6, 2_000_004)}
     monkeypatch.setattr(workers, "compare", lambda folder, rows, devices: found)
@@ -112,6 +99,3 @@ def test_tables_and_exit_codes(tmp_path, monkeypatch, capsys):
     found["ACORT"] = workers.Compared(problem="two workers: no memory")
     assert workers.main([str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ACORT"]["problem"] == "two workers: no memory"
-    assert workers.main([str(tmp_path), "--list"]) == 0
-    with pytest.raises(InputError, match="there is no row 'x'"):
-        workers.main([str(tmp_path), "--rows", "x"])

@@ -8,8 +8,7 @@ import keras
 import pytest
 
 from benchmarks import zoo
-from benchmarks.zoo_models import APPLICATIONS, GROUPS, MODELS
-from tfsparsecap.errors import InputError
+from benchmarks.zoo_models import APPLICATIONS, MODELS
 
 #: The others take longer or resemble these; `python -m benchmarks.zoo` runs all.
 TESTED = ["autoencoder", "bidirectional_text", "conv1d", "conv3d", "conv_lstm", "inputs_and_outputs"]
@@ -71,16 +70,3 @@ def test_processes_that_crash_or_take_too_long_are_rows(monkeypatch, tmp_path, c
     assert [row["reason"] for row in rows] == ["exit code -11: last", "not finished after 3 seconds"]
     assert [(row["weights"], row["zeros"], row["kilobytes"]) for row in rows] == [(7, 0.5, None)] * 2
     assert not zoo.Row(**rows[0]).correct
-
-
-def test_groups_and_names(capsys, monkeypatch):
-    seen = []
-    monkeypatch.setattr(zoo, "_examine_in_child", lambda name, *rest: seen.append(name) or zoo.Row(name))
-    zoo.main(["applications", "gru_text"])
-    assert seen == [*APPLICATIONS, "gru_text"]
-    zoo.main(["--list"])
-    printed = capsys.readouterr().out
-    assert "small: gru_text, " in printed and "MobileNetV3Small" in printed
-    with pytest.raises(InputError, match="there is no model 'MobileNetv2': did you mean MobileNetV2"):
-        zoo.main(["MobileNetv2"])
-    assert sum(map(len, GROUPS.values())) == len(MODELS)
