@@ -216,17 +216,6 @@ def test_pruned_models_of_classes_that_are_not_registered_are_loaded_with_custom
         assert again.pruning.gates and isinstance(again, kind)
 
 
-def test_a_stripped_model_can_be_compiled_and_trained():
-    model = prune(sequential(), Supermask(0.75, total_steps=4))
-    model.compile("adam", LOSS)
-    model.fit(X, Y, batch_size=4, verbose=0)
-    strip_pruning(model)
-    assert not model.get_compile_config()
-    model.compile("sgd", LOSS)
-    assert set(model.fit(X, Y, verbose=0).history) == {"loss"}
-    assert type(model.optimizer) is keras.optimizers.SGD
-
-
 @pytest.mark.slow
 def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
     model = sequential()

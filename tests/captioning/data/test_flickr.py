@@ -137,16 +137,6 @@ def test_captions_with_commas_quotes_and_unicode(folder, names):
         flickr.load(folder, on_bad_record="fail")
 
 
-def test_rows_without_a_caption_are_listed_and_several_columns_are_read(tmp_path):
-    make_images(tmp_path / "Images", ["1.jpg", "2.jpg", "3.jpg"])
-    table = "image,caption,caption\n1.jpg,A dog runs .,A dog .\n2.jpg\n3.jpg,A cat .\n"
-    (tmp_path / "captions.txt").write_text(table, encoding="utf-8")
-    data = flickr.load(tmp_path)
-    captions = {record.image_id: record.captions for record in data.records if record.captions}
-    assert captions == {"1.jpg": ("A dog runs .", "A dog ."), "3.jpg": ("A cat .",)}
-    assert "line 3" in str(data.skipped[0]) and "the caption of 2.jpg is empty" in str(data.skipped[0])
-
-
 def test_names_in_both_unicode_normal_forms_match(tmp_path):
     name = "café.jpg"
     make_images(tmp_path / "Images", [unicodedata.normalize("NFD", name)])

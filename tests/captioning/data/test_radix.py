@@ -145,13 +145,6 @@ def test_to_words_equals_the_original_and_decode(count, base, length):
         assert words.decode(got) == tokenizer.decode(row)
 
 
-def test_to_words_returns_one_end_and_padding_after_the_caption(words):
-    tokenizer = RadixTokenizer(words, 768)
-    ids = tf.constant([[1, 2, 1, 3, 770, 0, 0], [1, 2, 770, 0, 0, 0, 0], [1, 2, 1, 3, 1, 770, 0]])
-    assert tokenizer.to_words(ids).numpy().tolist() == [[5, 6, 2, 0], [5, 2, 0, 0], [5, 6, 4, 2]]
-    assert tokenizer.to_words(ids[0]).numpy().tolist() == [5, 6, 2, 0]
-
-
 @pytest.mark.parametrize(("base", "length"), [(768, 13), (2, 30)])
 def test_to_words_runs_on_tensorflow_lite_without_select_ops(words, base, length):
     tokenizer = RadixTokenizer(words, base)

@@ -1,6 +1,5 @@
 """Scenes: reproducible images, correct captions, and combinations that do not occur in training."""
 
-import errno
 import itertools
 import math
 
@@ -74,16 +73,6 @@ def test_a_link_to_nothing_is_refused_before_scenes_are_drawn(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match="loop is a symbolic link to nothing"):
         scenes.draw(tmp_path / "loop", train=1, validation=1, test=1)
-
-
-def test_a_full_disk_leaves_no_files_behind(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
-    with pytest.raises(InputError, match="disk is full"):
-        scenes.draw(tmp_path / "a", image_size=32, **COUNTS)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -105,15 +105,6 @@ def test_sparsity_of_each_layer_equals_the_published_one(published, folder):
     assert sum(np.count_nonzero(weight) for weight in weights) == int(row["nnz"])
 
 
-def test_padded_regions_change_nothing(published, batch, features):
-    tokens = np.full((5, 3), 4, "int32")
-    mask = np.array([np.arange(batch.shape[1]) < len(each) for each in features.values()])
-    garbage = np.where(mask[..., None], batch, np.nan)
-    alone = [published({"features": each[None], "tokens": tokens[:1]})[0] for each in features.values()]
-    for inputs in ({"features": batch}, {"features": garbage, "mask": mask}):
-        np.testing.assert_allclose(published({**inputs, "tokens": tokens}), alone, atol=1e-4)
-
-
 def test_images_without_regions_give_finite_logits(captioner, inputs):
     logits = captioner({**inputs, "features": np.zeros((3, 4, 7), "float32")})
     assert np.isfinite(logits).all()

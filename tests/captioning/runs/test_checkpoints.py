@@ -187,22 +187,9 @@ def test_files_that_are_not_checkpoints_are_rejected(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     with pytest.raises(InputError, match="is not a complete checkpoint"):
         read_notes(tmp_path / "other.npz")
-    np.save(tmp_path / "array.npz", np.ones(3))
-    (tmp_path / "array.npz.npy").rename(tmp_path / "array.npz")
-    with pytest.raises(InputError, match="is not a complete checkpoint"):
-        read_notes(tmp_path / "array.npz")
-    np.savez(tmp_path / "pickled.npz", notes=np.array([{"format": 1}], dtype=object))
-    with pytest.raises(InputError, match="is not a complete checkpoint"):
-        read_notes(tmp_path / "pickled.npz")
     np.savez(tmp_path / "newer.npz", notes=np.array('{"format": 99}'))
     with pytest.raises(InputError, match="format 99"):
         read_notes(tmp_path / "newer.npz")
-
-
-def test_a_device_is_not_read(tmp_path):
-    (tmp_path / "epoch-0001.npz").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match=r"epoch-0001\.npz: it is a device"):
-        checkpoints._read(tmp_path / "epoch-0001.npz")
 
 
 def test_a_full_disk_keeps_the_existing_checkpoint(tmp_path, monkeypatch):

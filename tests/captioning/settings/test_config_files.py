@@ -64,11 +64,6 @@ def test_a_file_extends_another_one(tmp_path):
     assert "extends itself" in sentence(path=tmp_path / "lower" / "two.yaml")
 
 
-def test_an_empty_file_gives_the_defaults(tmp_path):
-    (tmp_path / "empty.yaml").write_text("")
-    assert load_config(tmp_path / "empty.yaml") == Config()
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -164,20 +159,6 @@ def test_files_that_cannot_be_used_are_refused(content, message, tmp_path):
     content = content.replace("FILE", str(file)) if isinstance(content, str) else content
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert re.search(message.replace("FILE", re.escape(str(file))), sentence(path=file))
-
-
-def test_paths_that_cannot_be_opened_are_reported(tmp_path):
-    (tmp_path / "broken.yaml").touch()
-    text = sentence(path=tmp_path / "brokn.yaml")
-    assert text.startswith("there is no file") and "did you mean" in text
-
-    assert "is a folder" in sentence(path=tmp_path)
-    study = "configs/studies/flickr8k.yaml"
-    assert sentence(path=study).endswith(f"run it with python -m tfsparsecap.study --config {study}")
-    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
-    assert "cannot read" in sentence(path=tmp_path / "loop.yaml")
-    assert "cannot read" in sentence(path=tmp_path / f"{'x' * 300}.yaml")
-    assert "is not a path" in sentence(path=f"{tmp_path}/a\0b.yaml")
 
 
 def test_settings_of_the_package_are_found_by_name_from_everywhere(tmp_path, monkeypatch):
