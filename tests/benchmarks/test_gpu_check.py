@@ -88,25 +88,6 @@ def test_losses_that_are_too_far_from_the_cpus_fail(machine, capsys, name, losse
     assert [row for row, cells in found.items() if cells[0] == "too far from the CPU"] == [name]
 
 
-@pytest.mark.parametrize("name", ["cpu", "xla"])
-def test_a_training_that_fails_is_a_row(machine, capsys, name):
-    machine({name: "error: XLA cannot compile it"})
-    assert ended() == 1
-    found = rows(capsys.readouterr().out)
-    assert found[name] == ["error: XLA cannot compile it", "", "", "1e-03, 1e-02", "1"]
-    assert found["train"][0] == "ok" and bool(found["train"][2]) == (name != "cpu")
-
-
-def test_without_a_gpu_there_is_one_sentence(machine, capsys):
-    machine(gpus=())
-    assert ended() == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("error: TensorFlow finds no GPU: install tfsparsecap[gpu]")
-    assert captured.err.count("\n") == 1 and captured.out == ""
-    assert ended("--cpu") == 0
-    assert capsys.readouterr().out.startswith("tfsparsecap on the CPU: TensorFlow 2")
-
-
 def test_the_settings_of_all_checks_are_valid():
     for check in gpu_check.CHECKS:
         training = load_config(None, [*gpu_check.SETTINGS, *check.settings]).training

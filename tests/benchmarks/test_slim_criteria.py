@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from benchmarks import slim_criteria
 from tfsparsecap.slimming.importance import CRITERIA
@@ -74,11 +73,3 @@ def test_constant_channels_cost_no_accuracy(data, tmp_path, capsys):
     slim_criteria.main(["classifier", str(path), *options])
     rows = [row for row in printed(capsys) if row and row[0] in CRITERIA]
     assert {row[2] for row in rows} == {f"{accuracy:.1f}"} and len(rows) == 7
-
-
-def test_table_shows_mean_and_spread():
-    console = Console(width=120, record=True)
-    found = {("l1", False): {0.1: [1.0]}, ("l1", True): {0.1: [1.0, 2.0]}}
-    console.print(slim_criteria.table("title", found, 2))
-    text = console.export_text()
-    assert "10% removed" in text and "1.50 ± 0.71" in text and text.count("±") == 1

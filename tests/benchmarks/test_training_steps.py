@@ -46,18 +46,6 @@ def test_self_critical_steps_and_their_rewards_are_measured(monkeypatch):
     assert all(reward < step for reward, step in steps)
 
 
-def test_the_share_of_rewards_is_printed(monkeypatch, capsys):
-    measured = {("a", "dense"): [1.0, 2.0], ("a", "self-critical"): [4.0, 8.0], ("a", "reward"): [0.1, 0.2]}
-    given = {}
-    monkeypatch.setattr(benchmark, "measure", lambda names, **options: given.update(options) or measured)
-    benchmark.main(["--scst", "--json"])
-    rows = json.loads(capsys.readouterr().out)
-    assert given["samples"] == 5 and given["batch_size"] == 100 and given["variants"] == ["dense"]
-    assert set(rows) == {"a, dense", "a, self-critical"} and "share_of_rewards" not in rows["a, dense"]
-    assert rows["a, self-critical"]["ratio_to_dense"] == 4
-    assert rows["a, self-critical"]["share_of_rewards"] == 0.025
-
-
 def test_ratios_compare_steps_of_the_same_round(monkeypatch, capsys):
     # The machine is half as fast in the second round; only pairs show that gates cost 50 % more.
     measured = {("a", "dense"): [1.0, 2.0, 1.0], ("b", "gated"): [1.5, 3.0, 1.5], ("b", "dense"): [3.0] * 3}
@@ -67,9 +55,3 @@ def test_ratios_compare_steps_of_the_same_round(monkeypatch, capsys):
     assert rows["b, gated"] == {"milliseconds": 1500.0, "ratio_to_dense": 0.5, "ratio_to_first": 1.5}
     benchmark.main([])
     assert re.search(r"b, gated.*1,500.*0\.50.*1\.50", capsys.readouterr().out)
-
-
-def test_images_per_second_come_from_the_median_batch(monkeypatch, capsys):
-    monkeypatch.setattr(benchmark, "measure_decoding", lambda captioners, **options: {"a": [1.0, 9.0, 2.0]})
-    benchmark.main(["--decode", "--batch-size", "8", "--json"])
-    assert json.loads(capsys.readouterr().out) == {"a": {"images_per_second": 4.0}}

@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks import workers
 from benchmarks.trainer_processes import Measured
-from benchmarks.worker_rows import ROWS, Row, write_words
-from tfsparsecap.captioning.data import caption_table
+from benchmarks.worker_rows import ROWS, Row
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import MODELS
@@ -44,12 +43,6 @@ def test_all_captioners_methods_and_phases_have_a_row(configs):
     assert {training.teacher_loss for training in trainings} == {"words", "hidden", "proposed"}
     assert {training.precision for training in trainings} >= {"float32", "mixed_float16"}
     assert any(training.fine_tune.epochs for training in trainings)
-
-
-def test_the_words_are_as_many_as_those_of_flickr8k(tmp_path):
-    write_words(tmp_path)
-    captions = [text for record in caption_table.load(tmp_path).records for text in record.captions]
-    assert len({word for text in captions for word in text.split()}) == 2536
 
 
 def write_checkpoints(folder, weight):

@@ -25,12 +25,6 @@ def test_a_model_goes_through_all_stages(name, tmp_path):
     assert row.weights == MODELS[name]().count_params()
 
 
-@pytest.mark.slow
-def test_a_network_of_keras_applications(tmp_path):
-    row = zoo.examine("MobileNet", APPLICATIONS["MobileNet"], tmp_path, run_eagerly=True)
-    assert row.correct and row.zeros == pytest.approx(zoo.SPARSITY, abs=0.01)
-
-
 def test_every_family_of_keras_applications_has_a_network():
     modules = {getattr(keras.applications, name).__module__ for name in APPLICATIONS}
     others = [name for name in dir(keras.applications) if name[0].isupper() and name not in APPLICATIONS]
@@ -46,14 +40,6 @@ def test_what_is_not_supported_is_the_reason(tmp_path):
     assert not row.correct and row.zeros is None and row.kilobytes is None
     assert "mine has no layer that can be pruned" in row.reason
     assert row.weights == 16
-
-
-@pytest.mark.slow
-def test_the_command_examines_models_in_processes_of_their_own(tmp_path, capsys):
-    zoo.main(["shared_layers", "--json", str(tmp_path / "rows.json")])
-    (row,) = json.loads((tmp_path / "rows.json").read_text())
-    assert row["name"] == "shared_layers" and row["difference"] < zoo.LARGEST_DIFFERENCE[True]
-    assert "yes" in capsys.readouterr().out
 
 
 def test_processes_that_crash_or_take_too_long_are_rows(monkeypatch, tmp_path, capsys):

@@ -65,7 +65,7 @@ def test_validation_logs_the_scores_that_can_be_computed(monkeypatch):
     ("later", "expected"),
     [
         (0, ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]),
-        (3, ["3 of 8 epochs done, about 10 min left", "4 of 8 epochs done, about 10 min left"]),
+        (3, ["3 of 8 epochs done, about 10 min left", "4 of 8 epochs done, about 12 min left"]),
     ],
     ids=["one iteration", "iterations follow"],
 )
