@@ -67,16 +67,6 @@ def test_scores_on_other_data_do_not_overwrite_those_of_the_run(capsys, copied_r
 
 
 @pytest.mark.slow
-def test_scores_of_another_beam_do_not_overwrite_those_of_the_run(capsys, copied_run):
-    (copied_run / "scores_test.json").write_text("mine")
-    assert exit_code(copied_run, "--beam", "2", "--json", *QUICK) == 0
-    scores = json.loads(capsys.readouterr().out)
-    assert scores["beam"] == 2 and scores["images_per_second"] == 1000 / scores["ms_per_image"]
-    assert (copied_run / "scores_test.json").read_text() == "mine"
-    assert json.loads((copied_run / "scores_test_beam2.json").read_text())["beam"] == 2
-
-
-@pytest.mark.slow
 def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run, monkeypatch, tmp_path):
     class Exported(TFLiteCaptioner):
         image_size, features_shape, feature_size, max_regions = 32, None, None, 0

@@ -186,9 +186,7 @@ def test_training_captions_are_read():
     [
         ({}, REFERENCES, "the results are not a list"),
         ([{"image_id": 1}], REFERENCES, "image 1 of the results has no caption string"),
-        ([{"image_id": 1, "caption": None}], REFERENCES, "image 1 of the results has no caption"),
         ([{"caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
-        ([{"image_id": 1.5, "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
         ([{"image_id": True, "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
         (
             [{"image_id": 1, "caption": "x"}, {"image_id": 3, "caption": "x"}],
@@ -203,9 +201,6 @@ def test_training_captions_are_read():
         ([{"image_id": 7, "caption": "x"}], [], "of another data set"),
         ([{"image_id": "\x1b" + "x" * 9999, "caption": "x"}], REFERENCES, r"such as \?x{199}…\) is among"),
         ([{"image_id": "", "caption": 3}], REFERENCES, 'image "" of the results has no caption'),
-        ([{"image_id": [1], "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
-        ([{"image_id": float("nan"), "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
-        ([{"image_id": 1, "caption": float("nan")}], REFERENCES, "image 1 of the results has no caption"),
         ([{"image_id": 1, "caption": "x"}] * 2, REFERENCES, r"more than one caption of 1 image \(1\)"),
         ([], [{"image_id": 1, "references": ["a", 2]}], "image 1 of the references has no caption"),
         (

@@ -159,21 +159,6 @@ def train_on(model, steps, reward=contains_five):
 
 
 @pytest.mark.slow
-def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
-    model, rewards = make_captioner(), []
-    seen = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: rewards.append(logs["reward"]),
-        on_epoch_end=lambda epoch, logs: rewards.append(logs["reward"]),
-    )
-    loop = make_loop(model, keras.optimizers.Adam(0.02), contains_five, samples=8)
-    batches = tf.data.Dataset.from_tensors((inputs_of(model), indices())).repeat(5)
-    loop.run(lambda epoch, **options: batches, epochs=1, callbacks=[seen])
-    *steps, epoch = rewards
-    assert len(set(steps)) > 1
-    assert epoch == pytest.approx(np.mean(steps), rel=1e-6)
-
-
-@pytest.mark.slow
 def test_fixed_masks_stay_fixed():
     model = prune(make_captioner(), Magnitude(0.5))
     kept = [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]
