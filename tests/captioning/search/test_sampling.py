@@ -309,6 +309,15 @@ def test_sampler_returns_scores_and_the_best_caption_first():
     assert draw(features(1))[1].shape == (1, 6)
 
 
+def test_sampler_uses_its_settings():
+    logits = table()
+    for settings in ({"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.6}):
+        token_ids, _ = Sampler(Chain(logits), COUNT, 1, seed=1, **settings)(features(1))
+        chances = word_chances(logits[START], **settings)
+        drawn = token_ids.numpy().ravel().tolist()
+        assert_sampled_from(drawn, {word: chances[word] for word in np.flatnonzero(chances).tolist()})
+
+
 @pytest.mark.slow
 def test_calls_of_a_sampler_differ_and_another_sampler_with_the_same_seed_repeats_them():
     captioner, inputs = make(), features(2)
