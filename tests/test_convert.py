@@ -96,17 +96,6 @@ def tsv_of(features, images, file):
     return file
 
 
-@pytest.mark.slow
-def test_features_of_a_tsv_give_the_originals_caption(capsys, converted, published, features, tmp_path):
-    tsv_of(features, ["391895"], tmp_path / "a.tsv")
-    assert ended(convert.main, tmp_path / "a.tsv", "--output", tmp_path / "bu") == 0
-    assert "37 to 37 of 2048 numbers" in capsys.readouterr().out
-    assert ended(caption.main, converted, "--features", tmp_path / "bu", "391895", "--json") == 0
-    (result,) = json.loads(capsys.readouterr().out)
-    expected = json.loads((published / "expected.json").read_text())
-    assert result["captions"][0]["caption"] == expected["published"]["391895"]["beam_2"]
-
-
 def test_features_of_all_images_of_the_data_are_needed(capsys, features, tmp_path):
     images = [path.stem for path in sorted((features / "cocobu_att").iterdir())]
     argv = ["--output", tmp_path / "bu", "--data", features, "--json"]

@@ -241,24 +241,6 @@ def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
 
 
 @pytest.mark.slow
-def test_mixed_precision_with_loss_scaling():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        model = sequential()
-        model.compile("adam", LOSS)
-        prune(model, SupermaskLoss(0.75, total_steps=8))
-        before = [np.asarray(gate.logits) for gate in gates(model)]
-        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-        model.fit(X, Y, batch_size=4, epochs=2, verbose=0)
-        assert all(np.any(old != new.logits) for old, new in zip(before, gates(model), strict=True))
-        assert all(np.all(np.isfinite(weight)) for weight in model.weights)
-        strip_pruning(model)
-        assert model.predict(X, verbose=0).dtype == "float16"
-    finally:
-        keras.config.set_dtype_policy("float32")
-
-
-@pytest.mark.slow
 def test_custom_train_steps_and_custom_loops_prune():
     class Own(Unbuilt):
         def train_step(self, data):

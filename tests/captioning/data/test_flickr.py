@@ -1,7 +1,5 @@
 """Flickr folders in all layouts in which they are distributed."""
 
-import unicodedata
-
 import pytest
 from PIL import Image
 
@@ -135,17 +133,6 @@ def test_captions_with_commas_quotes_and_unicode(folder, names):
     ]
     with pytest.raises(InputError, match="line 6"):
         flickr.load(folder, on_bad_record="fail")
-
-
-def test_names_in_both_unicode_normal_forms_match(tmp_path):
-    name = "café.jpg"
-    make_images(tmp_path / "Images", [unicodedata.normalize("NFD", name)])
-    (tmp_path / "captions.txt").write_text(
-        f"image,caption\n{unicodedata.normalize('NFC', name)},x\n", encoding="utf-8"
-    )
-    assert [record.image_id for record in flickr.load(tmp_path).records] == [
-        unicodedata.normalize("NFC", name)
-    ]
 
 
 def test_split_files_with_missing_images(folder):
