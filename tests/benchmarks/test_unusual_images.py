@@ -11,7 +11,7 @@ from PIL import Image
 from benchmarks import unusual_images
 from benchmarks.unusual_drawings import drawing
 from benchmarks.unusual_images import Captioned, figures, write_images
-from benchmarks.unusual_photographs import night, x_ray
+from benchmarks.unusual_photographs import x_ray
 from benchmarks.unusual_screens import page, screenshot
 from tfsparsecap.captioning import data as sources
 from tfsparsecap.captioning.inference.generate import Caption, Captions
@@ -58,35 +58,6 @@ def test_the_table_loads_and_has_as_many_images_of_each_kind(photographs, tmp_pa
         with Image.open(record.image) as image:
             sizes[record.image_id.split("/")[1]].add(image.size)
     assert all(len(found) >= 3 for found in sizes.values())
-
-
-@pytest.mark.slow
-def test_the_seed_determines_all_bytes(photographs, tmp_path, monkeypatch):
-    monkeypatch.setattr(unusual_images, "IMAGES", 1)
-    test = sources.load("table", photographs).split("test")
-    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        write_images(tmp_path / name, test, seed)
-    one, same, other = (contents(tmp_path / name) for name in ("one", "same", "other"))
-    assert len(one) == 6 and one == same
-    assert one.keys() == other.keys() and not set(one.values()) & set(other.values())
-
-
-def test_photographs_at_night_keep_their_captions_and_shape(photographs, tmp_path, monkeypatch, few):
-    monkeypatch.setattr(unusual_images, "KINDS", ("night",))
-    test = sources.load("table", photographs).split("test")
-    write_images(tmp_path / "unusual", test)
-    for record in sources.load("table", tmp_path / "unusual").records:
-        texts = record.captions
-        number = int(texts[0].split()[-1])
-        first = f"a cat number {number}"
-        assert texts == (first, "the cat", f"{first} at night", "the cat at night")
-        with Image.open(record.image) as image:
-            assert image.width == 640 and abs(image.height - 640 * 12 / (16 + number)) < 1
-
-
-def test_nights_are_dark_with_some_bright_lamps():
-    found = np.asarray(night(Image.new("RGB", (320, 240), (200, 200, 200)), np.random.default_rng(0)))
-    assert found.shape == (240, 320, 3) and found.mean() < 100 and found.max() > 240
 
 
 @pytest.mark.parametrize(

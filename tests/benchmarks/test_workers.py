@@ -10,8 +10,6 @@ from benchmarks.trainer_processes import Measured
 from benchmarks.worker_rows import ROWS, Row
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
-from tfsparsecap.captioning.settings.schema import MODELS
-from tfsparsecap.pruning import registry
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +28,6 @@ def test_the_rows_are_valid_trainings_without_dropout_that_workers_can_share(con
         scst = config.training.scst
         assert config.training.batch_size % 2 == 0 and (scst is None or scst.batch_size % 2 == 0)
         assert row.samples == (scst is not None)
-
-
-def test_all_captioners_methods_and_phases_have_a_row(configs):
-    configs = configs.values()
-    assert {config.model.kind for config in configs} == set(MODELS)
-    methods = {config.pruning.method for config in configs if config.pruning is not None}
-    assert methods == set(registry.METHODS)
-    schemes = {config.pruning.encoder for config in configs if config.pruning is not None}
-    assert schemes >= {"A", "B", "C"}
-    trainings = [config.training for config in configs]
-    assert {training.teacher_loss for training in trainings} == {"words", "hidden", "proposed"}
-    assert {training.precision for training in trainings} >= {"float32", "mixed_float16"}
-    assert any(training.fine_tune.epochs for training in trainings)
 
 
 def write_checkpoints(folder, weight):

@@ -93,13 +93,6 @@ def test_all_things_and_relations_occur():
     assert 0.1 < alone < 0.3
 
 
-def test_captions_of_different_scenes_differ():
-    by_caption = {}
-    for scene in many(2000):
-        for caption in scene.captions():
-            assert by_caption.setdefault(caption, scene) == scene
-
-
 def test_captions_describe_the_positions(monkeypatch):
     placed = []
     real = scenes._places

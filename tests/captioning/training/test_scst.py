@@ -178,23 +178,6 @@ def test_trained_gates_are_trained_on_rewards(monkeypatch):
     assert any((np.array(g.logits) != old).any() for g, old in zip(model.pruning.gates, before, strict=True))
 
 
-def test_samples_depend_on_seed_and_step_only(monkeypatch):
-    monkeypatch.setattr(tf, "function", lambda function: function)
-    seen = []
-
-    def reward(captions, images):
-        seen.append(captions.copy())
-        return np.zeros(len(captions))
-
-    model = make_captioner(dropout=0.5)
-    for _ in range(2):
-        train_on(model, 2, reward)  # without rewards nothing changes
-    np.testing.assert_array_equal(seen[0], seen[2])
-    np.testing.assert_array_equal(seen[1], seen[3])
-    assert (seen[0] != seen[1]).any()
-    assert seen[0].shape == (4 * 8, LENGTH)
-
-
 #: Sizes of the captioners of runs; ACORT has digits as tokens and shared layers.
 SIZES = {
     "soft_attention": ["model.dropout=0.3"],
