@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import command_line
 from tfsparsecap import evaluate
 from tfsparsecap.captioning.inference import Caption, Captions, bundle, splits
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
@@ -14,16 +16,12 @@ from tfsparsecap.captioning.metrics import scores as scores_module
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.command import run
 
 # METEOR takes ten seconds to start.
 QUICK = ("--metrics", "BLEU,CIDEr")
 
 
-def exit_code(*argv) -> int:
-    with pytest.raises(SystemExit) as end:
-        run(lambda: evaluate.main([str(part) for part in argv]))
-    return end.value.code
+exit_code = partial(command_line.exit_code, evaluate.main)
 
 
 def printed(capsys) -> str:

@@ -3,13 +3,14 @@
 import io
 import subprocess
 from contextlib import redirect_stdout
+from functools import partial
 
 import pytest
 
 from benchmarks import gpu_check
+from tests import command_line
 from tfsparsecap import train
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.command import run
 
 #: Sizes with which each training takes seconds.
 TINY = [
@@ -22,10 +23,7 @@ MACHINE["system"] = "Linux"
 NAMES = [check.name for check in gpu_check.CHECKS]
 
 
-def ended(*argv) -> int:
-    with pytest.raises(SystemExit) as end:
-        run(lambda: gpu_check.main(argv))
-    return end.value.code
+ended = partial(command_line.exit_code, gpu_check.main)
 
 
 def rows(text: str) -> dict[str, list[str]]:
