@@ -110,3 +110,13 @@ def test_captioners_of_the_package_have_names(capsys):
     assert inspect.main(["small", "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert result["path"].endswith("small.tflite") and not result["warnings"]
+
+
+def test_a_deeply_nested_description_is_shown_or_reported(converted, written, capsys):
+    for depth in (100, 985):
+        scores = '{"a":' * depth + "1" + "}" * depth
+        nested = json.dumps({**DESCRIPTION, "scores": None}).replace("null", scores)
+        path = written(bundle(converted["float32"], {"captioner.json": nested}))
+        assert inspect.main([str(path)]) in (0, 2)
+        assert inspect.main([str(path), "--json"]) in (0, 2)
+        capsys.readouterr()

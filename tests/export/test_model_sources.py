@@ -31,3 +31,29 @@ def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_pat
         validation, source = validation_samples(run, inputs, 10)
         assert source == "validation images" and len(validation.samples) == 1
         assert quality.calibrate_confidence(b"", validation, end_id=2).good == good
+
+
+def test_captions_of_drawn_images_count_as_not_good(monkeypatch):
+    samples = [{"image": np.full((1, 8, 8, 3), number, np.uint8)} for number in range(48)]
+    seen = []
+
+    def best_captions(content, samples):
+        for sample in samples:
+            seen.append(sample)
+            drawn = sample["image"].std() > 0 or sample["image"].max() > 47
+            yield np.array([5, 2]), -2.0 if drawn else -1.0, ()
+
+    monkeypatch.setattr(quality, "best_captions", best_captions)
+    validation = quality.CaptionedSamples(samples, [["a dog"]] * 48, lambda ids: "dog")
+    found = quality.calibrate_confidence(b"", validation, end_id=2)
+    assert [one["image"].shape for one in seen] == [(1, 8, 8, 3)] * 51
+    assert found.images == 48 and found.good == 1
+    assert found.probability(-2.0, 2) < 0.5 < found.probability(-1.0, 2)
+    # Region features cannot be drawn.
+    seen.clear()
+    features = [{"features": np.zeros((1, 4, 8), np.float32)}] * 48
+    monkeypatch.setattr(
+        quality, "best_captions", lambda content, samples: [(np.array([5, 2]), -1.0, ()) for _ in samples]
+    )
+    validation = quality.CaptionedSamples(features, [["a dog"]] * 48, lambda ids: "dog")
+    assert quality.calibrate_confidence(b"", validation, end_id=2).images == 48

@@ -161,6 +161,20 @@ def test_files_that_cannot_be_used_are_refused(content, message, tmp_path):
     assert re.search(message.replace("FILE", re.escape(str(file))), sentence(path=file))
 
 
+def test_paths_that_cannot_be_opened_are_reported(tmp_path):
+    (tmp_path / "broken.yaml").touch()
+    text = sentence(path=tmp_path / "brokn.yaml")
+    assert text.startswith("there is no file") and "did you mean" in text
+
+    assert "is a folder" in sentence(path=tmp_path)
+    study = "configs/studies/flickr8k.yaml"
+    assert sentence(path=study).endswith(f"run it with python -m tfsparsecap.study --config {study}")
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    assert "cannot read" in sentence(path=tmp_path / "loop.yaml")
+    assert "cannot read" in sentence(path=tmp_path / f"{'x' * 300}.yaml")
+    assert "is not a path" in sentence(path=f"{tmp_path}/a\0b.yaml")
+
+
 def test_settings_of_the_package_are_found_by_name_from_everywhere(tmp_path, monkeypatch):
     configs = Path(__file__).parents[3] / "configs"
     good = load_config(configs / "flickr8k_good.yaml")

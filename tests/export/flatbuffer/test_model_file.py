@@ -1,6 +1,7 @@
 """Reading and writing; damaged and malicious files are rejected quickly, with one sentence."""
 
 import os
+import struct
 import time
 import tracemalloc
 
@@ -114,6 +115,14 @@ def test_indices_that_do_not_exist_are_rejected(attribute, value, message):
         flatfile.read_model(flatfile.write_model(model), "a.tflite")
 
 
+def vector(content, of):
+    """Position of the length of the vector of tables in a field of the root table."""
+    root = struct.unpack_from("<I", content, 0)[0]
+    fields = root - struct.unpack_from("<i", content, root)[0]
+    at = root + struct.unpack_from("<H", content, fields + 4 + 2 * of)[0]
+    return at + struct.unpack_from("<I", content, at)[0]
+
+
 def test_many_offsets_to_one_table_are_rejected_quickly():
     """Forty thousand operator codes that share a long name: a small file, but gigabytes of names."""
     builder = flatbuffers.Builder(1 << 20)
@@ -138,6 +147,18 @@ def test_many_offsets_to_one_table_are_rejected_quickly():
         flatfile.read_model(content)
     assert time.process_time() - began < 5
     assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("length", [0x7FFFFFFF, 50_000])
+@pytest.mark.parametrize("field", [1, 2, 4, 7])
+def test_absurd_lengths_are_rejected_with_little_memory(field, length):
+    content = bytearray(flatfile.write_model(tiny_model()))
+    struct.pack_into("<I", content, vector(content, field), length)
+    tracemalloc.start()
+    with pytest.raises(InputError, match="damaged"):
+        flatfile.read_model(bytes(content))
+    assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()
 
 
