@@ -16,7 +16,7 @@ WORDS = {"ein": "a", "hund": "dog", "katze": "cat", "mann": "man", "rennt": "run
 def folder(tmp_path):
     """Sentences that are translated word by word."""
     random = np.random.default_rng(0)
-    for split, count in (("train", 128), ("val", 16), ("test_2016_flickr", 16)):
+    for split, count in (("train", 256), ("val", 32), ("test_2016_flickr", 16)):
         german = [
             f"Ein {random.choice(['Hund', 'Katze', 'Mann'])} {random.choice(['rennt', 'sitzt'])} ."
             for _ in range(count)
