@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from PIL import Image
 
 import tfsparsecap.captioning.inference
+from tests import command_line
 from tfsparsecap import caption
 from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions
-from tfsparsecap.command import run
 
 
 @pytest.fixture
@@ -41,10 +42,7 @@ def exported(monkeypatch):
     return "x.tflite"
 
 
-def exit_code(*argv) -> int:
-    with pytest.raises(SystemExit) as end:
-        run(lambda: caption.main([str(part) for part in argv]))
-    return end.value.code
+exit_code = partial(command_line.exit_code, caption.main)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.command_line import exit_code
 from tfsparsecap import caption, convert
-from tfsparsecap.command import run
 
 from .captioning.data.test_sentencepiece import CONTROL, UNKNOWN, WORD, model
 from .core.weight_files.torch_files import write_state_dict
@@ -47,14 +47,8 @@ def copied(published, tmp_path):
     return tmp_path
 
 
-def ended(main, *argv) -> int:
-    with pytest.raises(SystemExit) as end:
-        run(lambda: main([str(part) for part in argv]))
-    return end.value.code
-
-
 def refused(capsys, folder, *more) -> str:
-    assert ended(convert.main, folder / CHECKPOINT, "--output", folder / "runs" / "new", *more) == 2
+    assert exit_code(convert.main, folder / CHECKPOINT, "--output", folder / "runs" / "new", *more) == 2
     text = capsys.readouterr().err
     assert text.startswith("error: ") and text.count("\n") == 1
     assert not (folder / "runs").exists(), "nothing is written"
@@ -72,13 +66,12 @@ def test_captions_and_scores_of_each_beam_equal_the_originals(capsys, converted,
     computed = expected["computed"]
     # The beam of the checkpoint is 2.
     argv = [converted, "--features", features, "391895", "--json"]
-    assert ended(caption.main, *argv) == 0
+    assert exit_code(caption.main, *argv) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert result["captions"][0]["caption"] == expected["published"]["391895"]["beam_2"]
     for beam in (1, 3):
-        assert (
-            ended(caption.main, converted, "--features", features, *computed, "--beam", beam, "--json") == 0
-        )
+        argv = [converted, "--features", features, *computed, "--beam", beam, "--json"]
+        assert exit_code(caption.main, *argv) == 0
         for result in json.loads(capsys.readouterr().out):
             best = computed[result["image"]][f"beam_{beam}"]
             assert result["captions"][0]["caption"] == best["caption"]
@@ -96,25 +89,14 @@ def tsv_of(features, images, file):
     return file
 
 
-@pytest.mark.slow
-def test_features_of_a_tsv_give_the_originals_caption(capsys, converted, published, features, tmp_path):
-    tsv_of(features, ["391895"], tmp_path / "a.tsv")
-    assert ended(convert.main, tmp_path / "a.tsv", "--output", tmp_path / "bu") == 0
-    assert "37 to 37 of 2048 numbers" in capsys.readouterr().out
-    assert ended(caption.main, converted, "--features", tmp_path / "bu", "391895", "--json") == 0
-    (result,) = json.loads(capsys.readouterr().out)
-    expected = json.loads((published / "expected.json").read_text())
-    assert result["captions"][0]["caption"] == expected["published"]["391895"]["beam_2"]
-
-
 def test_features_of_all_images_of_the_data_are_needed(capsys, features, tmp_path):
     images = [path.stem for path in sorted((features / "cocobu_att").iterdir())]
     argv = ["--output", tmp_path / "bu", "--data", features, "--json"]
     parts = [tsv_of(features, images[i::2], tmp_path / f"train.tsv.{i}") for i in range(2)]
-    assert ended(convert.main, parts[0], *argv) == 2
+    assert exit_code(convert.main, parts[0], *argv) == 2
     assert "lacks features of 2 images of the data: " in capsys.readouterr().err
     assert not (tmp_path / "bu").exists(), "nothing is written"
-    assert ended(convert.main, *parts, *argv) == 0
+    assert exit_code(convert.main, *parts, *argv) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["features"], made["images"]) == (str(tmp_path / "bu"), 5)
     assert (made["fewest_regions"], made["most_regions"], made["left_out"]) == (18, 47, 0)
@@ -132,7 +114,7 @@ def test_features_of_all_images_of_the_data_are_needed(capsys, features, tmp_pat
 )
 def test_files_that_do_not_fit_are_refused(capsys, monkeypatch, tmp_path, argv, message):
     monkeypatch.chdir(tmp_path)
-    assert ended(convert.main, *argv, "--output", "new") == 2
+    assert exit_code(convert.main, *argv, "--output", "new") == 2
     text = capsys.readouterr().err
     assert message in text and text.startswith("error: ") and text.count("\n") == 1
     assert not any(tmp_path.iterdir()), "nothing is written"
@@ -183,7 +165,7 @@ def laid_out(folder, weights, config, words):
 def captions(capsys, folder, features, images, beam):
     """Returns the best caption of each image, with its score."""
     argv = [folder, "--features", features, *images, "--beam", beam, "--json"]
-    assert ended(caption.main, *argv) == 0
+    assert exit_code(caption.main, *argv) == 0
     results = json.loads(capsys.readouterr().out)
     assert [result["image"] for result in results] == list(images)
     assert all(len(result["captions"]) == int(beam) for result in results)
@@ -285,7 +267,7 @@ def test_wrong_configurations_of_transformers_are_rejected(capsys, transformer, 
     weights, config, _ = transformer("ort_tiny")
     config |= {"tokenizer": "radix", "radix_base": BASE, "bos_token_id": BASE + 1, "eos_token_id": BASE + 2}
     checkpoint = laid_out(tmp_path, weights, config | values, [f"n{number}" for number in range(500)])
-    assert ended(convert.main, checkpoint, "--output", tmp_path / "run") == 2
+    assert exit_code(convert.main, checkpoint, "--output", tmp_path / "run") == 2
     text = capsys.readouterr().err
     assert message in text and text.startswith("error: ") and text.count("\n") == 1
     assert not (tmp_path / "run").exists(), "nothing is written"

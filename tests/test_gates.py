@@ -200,21 +200,6 @@ def test_sample_gates_once_works_in_eager_and_graph_loops():
     np.testing.assert_array_equal(layer(x), np.zeros((8, 8)))  # rounded: the sample is dropped
 
 
-def test_no_sample_is_kept_after_an_error():
-    layer = GatedDense(4, use_bias=False)
-    layer.build((None, 4))
-    layer.kernel_gate.logits.assign(tf.fill([4, 4], -1.0))
-
-    def fail():
-        with sample_gates_once(layer, training=True):
-            raise RuntimeError
-
-    for run in (fail, tf.function(fail)):
-        with pytest.raises(RuntimeError):
-            run()
-        np.testing.assert_array_equal(layer(tf.eye(4)), tf.zeros([4, 4]))
-
-
 def test_a_function_traced_inside_sample_gates_once_does_not_keep_the_sample():
     layer = GatedDense(8, use_bias=False)
     layer.build((None, 8))

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.command_line import exit_code
 from tfsparsecap import report
 from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import load_config, save_config
-from tfsparsecap.command import run
 
 pytestmark = pytest.mark.slow
 
@@ -143,9 +143,7 @@ def page_of(folder, *arguments):
 
 def error_of(capsys, *arguments):
     """The error message of the command, which ends with exit code 2."""
-    with pytest.raises(SystemExit) as end:
-        run(lambda: report.main([str(argument) for argument in arguments]))
-    assert end.value.code == 2
+    assert exit_code(report.main, *arguments) == 2
     return capsys.readouterr().err
 
 

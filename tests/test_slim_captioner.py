@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.command_line import exit_code
 from tfsparsecap import slim_captioner
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.runs.run_folder import RunFolder
@@ -12,7 +13,6 @@ from tfsparsecap.captioning.settings.build import load_data, make_captioner, mak
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.training.teachers import load_teachers
 from tfsparsecap.captioning.training.train_run import train_run
-from tfsparsecap.command import run as run_command
 from tfsparsecap.errors import InputError
 
 SIZES = ["model.kind=transformer", "model.size=16", "model.hidden_size=32", "model.heads=4"]
@@ -118,9 +118,7 @@ def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, 
 
 
 def sentence(capsys, *argv):
-    with pytest.raises(SystemExit) as end:
-        run_command(lambda: slim_captioner.main(list(map(str, argv))))
-    assert end.value.code == 2
+    assert exit_code(slim_captioner.main, *argv) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     return line
 

@@ -4,12 +4,13 @@ import contextlib
 import json
 import re
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
+from tests import command_line
 from tfsparsecap import study, train
-from tfsparsecap.command import run
 from tfsparsecap.papers import runner
 
 DENSE, HARD = "soft_attention_lstm-dense-s1", "soft_attention_lstm-hard_class_blind-0.8-s1"
@@ -43,10 +44,7 @@ def file(tiny_settings, tmp_path):
     return path
 
 
-def exit_code(*arguments):
-    with pytest.raises(SystemExit) as end:
-        run(lambda: study.main([str(argument) for argument in arguments]))
-    return end.value.code
+exit_code = partial(command_line.exit_code, study.main)
 
 
 @pytest.mark.slow

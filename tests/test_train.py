@@ -5,20 +5,19 @@ import re
 
 import pytest
 
+from tests.command_line import exit_code
 from tfsparsecap import train
 from tfsparsecap.captioning.data.tokenizers import WordTokenizer
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.training import train_run as run_module
-from tfsparsecap.command import run
 
 
 def failing(capsys, *argv) -> str:
     """The error that the command prints; it must exit with 2."""
-    with pytest.raises(SystemExit) as end:
-        run(lambda: train.main(argv))
+    code = exit_code(train.main, *argv)
     lines = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and lines[-1].startswith("error: ")
+    assert code == 2 and lines[-1].startswith("error: ")
     return lines[-1].removeprefix("error: ")
 
 

@@ -8,7 +8,6 @@ from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify import outputs
 
 from benchmarks import convolutional_files
-from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow
 
@@ -50,46 +49,3 @@ def test_the_smallest_weights_become_zero():
     kept = np.asarray(network.layers[0].kernel) != 0
     assert kept.mean() == pytest.approx(0.25, abs=0.01)
     assert before[kept].min() >= before[~kept].max()
-
-
-def test_an_unknown_network_is_named(tmp_path):
-    with pytest.raises(InputError, match="no network MobilNet"):
-        convolutional_files.main([str(tmp_path), "--network", "MobilNet"])
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--weights", "none.h5"], "MobileNetV2 cannot be created"),
-        (["--photographs", "."], "contains 0 .jpg files: give 64"),
-        (["--slim", "2"], "--slim"),
-    ],
-)
-def test_unusable_arguments_are_an_input_error(tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=message):
-        convolutional_files.main([str(tmp_path / "files"), "--variants", "int8", "--size", "32", *arguments])
-
-
-def test_errors_for_photographs_are_printed(tmp_path, monkeypatch, capsys):
-    from PIL import Image
-
-    def make(weights, input_tensor):
-        x = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(input_tensor)
-        x = keras.layers.GlobalAveragePooling2D()(x)
-        return keras.Model(input_tensor, keras.layers.Dense(4, activation="softmax")(x))
-
-    monkeypatch.setattr(benchmark, "main", lambda arguments: None)
-    monkeypatch.setattr(convolutional_files, "PHOTOGRAPHS", 4)
-    monkeypatch.setattr(convolutional_files, "HELD_OUT", 3)
-    monkeypatch.setattr(keras.applications, "Small", make, raising=False)
-    monkeypatch.setattr(keras.applications.mobilenet, "Small", make, raising=False)
-    random = np.random.default_rng(0)
-    for number in range(7):
-        pixels = random.integers(0, 256, (32, 32, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg")
-    arguments = [str(tmp_path), "--photographs", str(tmp_path), "--network", "Small", "--size", "32"]
-    convolutional_files.main([*arguments, "--variants", "float32", "int8"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if "the same class for" in line]
-    assert len(lines) == 2 and "100.0% of 3 photographs" in lines[0]

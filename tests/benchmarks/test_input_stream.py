@@ -3,10 +3,8 @@
 import json
 
 import numpy as np
-import pytest
 
 from benchmarks import input_stream as stream_benchmark
-from tfsparsecap.errors import InputError
 
 
 def test_each_stage_is_measured_and_files_are_written_once(tmp_path, capsys):
@@ -24,11 +22,3 @@ def test_each_stage_is_measured_and_files_are_written_once(tmp_path, capsys):
     stream_benchmark.main(arguments)
     assert "memory (MB)" in capsys.readouterr().out
     assert times == [file.stat().st_mtime_ns for file in files]
-
-
-def test_invalid_arguments_are_rejected(tmp_path):
-    with pytest.raises(InputError, match="--images is 0"):
-        stream_benchmark.main([str(tmp_path), "--images", "0"])
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is a file"):
-        stream_benchmark.main([str(tmp_path / "file"), "--images", "1"])

@@ -1,7 +1,6 @@
-"""The benchmark of relevance-based pruning: stages, resuming, results and tables."""
+"""The benchmark of relevance-based pruning: resuming, results and tables."""
 
 import io
-import json
 
 import keras
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from benchmarks import relevance
-from tfsparsecap.errors import InputError
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.integers(0, 10, 260).astype(np.uint8)
@@ -25,67 +23,6 @@ def random_data(monkeypatch):
 
 class Stopped(Exception):
     """Stands for an interrupted process."""
-
-
-@pytest.fixture
-def phases(monkeypatch):
-    """Replaces training: sets random weights, and closes a quarter of the gates of a pruned model.
-
-    Returns:
-        The phases that were trained, and a set of phases in which to stop.
-    """
-    done, stop_at = [], set()
-
-    def mask(shape):
-        return np.arange(np.prod(shape)).reshape(shape) % 4 > 0
-
-    def fit(model, experiment, phase, splits, share, callback):
-        if phase in stop_at:
-            raise Stopped
-        done.append((phase, experiment.title, [len(labels) for _, labels in splits], share))
-        if phase == "pruning":
-            model.pruning.close([mask(tuple(gate.logits.shape)) for gate in model.pruning.gates])
-        if phase == "dense":
-            model.set_weights([RANDOM.normal(size=value.shape) for value in model.get_weights()])
-
-    monkeypatch.setattr(relevance, "fit", fit)
-    return done, stop_at
-
-
-@pytest.mark.slow
-def test_a_stopped_command_continues_with_the_stages_that_are_missing(phases, tmp_path, capsys):
-    done, stop_at = phases
-    command = ["--output", str(tmp_path), "--seeds", "1", "--epochs", "0.5"]
-    stop_at.add("fine-tuning")
-    only = ["--only", "fashion_mnist", "relevance"]
-    with pytest.raises(Stopped):
-        relevance.main([*command, *only])
-    title = "LeNet-5 on Fashion-MNIST"
-    assert done == [("dense", title, [200, 40], 0.5), ("pruning", title, [200, 40], 0.5)]
-    stop_at.clear()
-    relevance.main([*command, *only])
-    assert [phase for phase, *_ in done] == ["dense", "pruning", "fine-tuning"]
-    relevance.main([*command, *only, "dense"])
-    assert len(done) == 3
-    dense, pruned = relevance.Runs(tmp_path, tmp_path, 0.5).results()
-    assert (dense["method"], dense["sparsity"], dense["lower_bound"]) == ("dense", 0.0, None)
-    assert pruned["sparsity"] == pytest.approx(0.25)
-    assert pruned["residual"] == pytest.approx(dict.fromkeys(("conv1", "conv2", "fc1", "fc2"), 0.75))
-    assert pruned["lower_bound"] == pytest.approx(dense["validation"] - 0.003)
-    # Pruning of MNIST starts from random weights: the dense network is needed for the bound only.
-    relevance.main([*command, "--only", "mnist", "l1"])
-    assert [phase for phase, *_ in done[3:]] == ["dense", "pruning", "fine-tuning"]
-    printed = capsys.readouterr().out
-    assert "LeNet-5 on MNIST, 0.5 x the paper's epochs" in printed and "Differences from the paper" in printed
-
-
-def test_the_accuracy_is_of_the_saved_weights_on_the_test_split(phases, tmp_path):
-    row = relevance.Runs(tmp_path, tmp_path).run("mnist", "dense", 1)
-    model = relevance.EXPERIMENTS["mnist"].build()
-    with np.load(tmp_path / "weights" / "mnist-1.0-dense-0.0-False-1-dense.npz") as file:
-        model.set_weights([file[name] for name in file.files])
-    guesses = np.argmax(model(IMAGES[240:].astype("float32"), training=False), -1)
-    assert row["test"] == pytest.approx(np.mean(guesses == LABELS[240:]))
 
 
 @pytest.mark.slow
@@ -110,7 +47,11 @@ def test_quick_training_prunes_and_resumes_inside_a_stage(monkeypatch, tmp_path)
     assert row["sparsity"] == pytest.approx(0.04, abs=1e-4) and row["lower_bound"] == 0.0
     with np.load(tmp_path / "weights" / "mnist-800-0.02-relevance-0.001-False-0-fine-tuning.npz") as file:
         kernels = [file[name] for name in file.files if file[name].ndim > 1]
+        model = relevance.EXPERIMENTS["mnist"].build()
+        model.set_weights([file[name] for name in file.files])
     assert row["nonzero_weights"] == sum(map(np.count_nonzero, kernels))
+    guesses = np.argmax(model(IMAGES[240:].astype("float32"), training=False), -1)
+    assert row["test"] == pytest.approx(np.mean(guesses == LABELS[240:]))
 
 
 ROW = {
@@ -139,34 +80,3 @@ def test_tables_show_means_over_seeds_next_to_the_published_values():
     assert ["l1", "1e-05", "1", "92.00", "80.00", "29", "/", "0.114"] in lines
     first = [line[0] for line in lines if line and line[0] in ("dense", "relevance")]
     assert first == ["dense", "relevance", "relevance"]
-
-
-def test_report_trains_nothing(phases, tmp_path, capsys):
-    (tmp_path / "results.jsonl").write_text(json.dumps(ROW))
-    relevance.main(["--report", "--output", str(tmp_path)])
-    assert "ResNet-32 on CIFAR-10" in capsys.readouterr().out and not phases[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seeds", "0"], "--seeds is 0"),
-        (["--epochs", "0"], "--epochs is 0"),
-        (["--weight-decay", "1"], "--weight-decay is 1"),
-        (["--only", "cifar100"], "no data set or method 'cifar100': did you mean cifar10"),
-    ],
-)
-def test_wrong_arguments_are_errors(arguments, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        relevance.main(["--output", str(tmp_path), *arguments])
-
-
-def test_damaged_results_and_weights_are_errors(phases, tmp_path):
-    runs = relevance.Runs(tmp_path, tmp_path)
-    (tmp_path / "weights" / "mnist-1.0-dense-0.0-False-0-dense.npz").write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"dense\.npz is damaged .*: delete it"):
-        runs.run("mnist", "dense", 0)
-    for text in ('{"data": "mnist"', '{"data": "mnist"}', "3"):
-        (tmp_path / "results.jsonl").write_text(text)
-        with pytest.raises(InputError, match=r"results\.jsonl is damaged .*: delete the damaged line"):
-            runs.results()

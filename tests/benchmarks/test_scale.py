@@ -9,7 +9,6 @@ from keras import ops
 
 from benchmarks import scale
 from tfsparsecap.captioning import models
-from tfsparsecap.errors import InputError
 
 
 class TinyEncoder(keras.layers.Layer):
@@ -77,12 +76,3 @@ def test_devices_wait_for_gradients():
 
 def test_growth_is_the_exponent():
     assert scale.growth([10, 20, 40], [1, 4, 16]) == pytest.approx(2)
-
-
-def test_invalid_arguments_are_rejected(tmp_path):
-    with pytest.raises(InputError, match="--images is 100: use at least 512"):
-        scale.main([str(tmp_path), "--images", "100"])
-    with pytest.raises(InputError, match="--step"):
-        scale.main([str(tmp_path), "--step", "-1"])
-    with pytest.raises(InputError, match="--bandwidth"):
-        scale.main([str(tmp_path), "--bandwidth", "0"])

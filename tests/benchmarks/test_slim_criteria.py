@@ -4,10 +4,8 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 
 from benchmarks import slim_criteria
-from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.importance import CRITERIA
 
 RANDOM = np.random.default_rng(0)
@@ -75,34 +73,3 @@ def test_constant_channels_cost_no_accuracy(data, tmp_path, capsys):
     slim_criteria.main(["classifier", str(path), *options])
     rows = [row for row in printed(capsys) if row and row[0] in CRITERIA]
     assert {row[2] for row in rows} == {f"{accuracy:.1f}"} and len(rows) == 7
-
-
-def test_table_shows_mean_and_spread():
-    console = Console(width=120, record=True)
-    found = {("l1", False): {0.1: [1.0]}, ("l1", True): {0.1: [1.0, 2.0]}}
-    console.print(slim_criteria.table("title", found, 2))
-    text = console.export_text()
-    assert "10% removed" in text and "1.50 ± 0.71" in text and text.count("±") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["encoder", "FOLDER"], "FOLDER contains 0 images: give a folder with at least 192"),
-        (["encoder", "FOLDER", "widht=0.5"], "widht"),
-        (["classifier", "FOLDER/no.keras"], "no.keras"),
-        (["classifier", "FOLDER/no.keras", "--draws", "0"], "--draws"),
-    ],
-)
-def test_wrong_arguments(arguments, message, data, tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputError) as error:
-        slim_criteria.main([argument.replace("FOLDER", str(tmp_path)) for argument in arguments])
-    assert message.replace("FOLDER", str(tmp_path)) in str(error.value)
-
-
-def test_classifiers_of_other_images_are_refused(data, tmp_path):
-    path = tmp_path / "network.keras"
-    keras.Sequential([keras.Input((9,)), keras.layers.Dense(3)]).save(path)
-    with pytest.raises(InputError, match=r"takes inputs of shape \(None, 9\)"):
-        slim_criteria.main(["classifier", str(path)])

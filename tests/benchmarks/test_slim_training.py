@@ -9,7 +9,6 @@ from rich.console import Console
 
 from benchmarks import slim_training
 from benchmarks.image_classifiers import resnet32
-from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.plan import cost_of
 
 RANDOM = np.random.default_rng(0)
@@ -32,7 +31,6 @@ def test_resnet32_has_the_published_multiply_adds_and_other_widths():
     # Soft filter pruning (https://arxiv.org/abs/1808.06866), table 1: 4.03e7 are left after removing 41.5 %.
     network = resnet32()
     assert cost_of(network).flops == pytest.approx(4.03e7 / (1 - 0.415), rel=2e-3)
-    assert sum(weight.numpy().size for weight in network.trainable_weights) == 464154
     assert resnet32((3, 6, 13)).output.shape == (None, 10)
 
 
@@ -55,42 +53,8 @@ def test_networks_have_the_same_cost_and_are_trained_once(monkeypatch, tmp_path,
     assert results.stat().st_mtime_ns == written and "Epoch" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-def test_results_and_weights_of_another_recipe_are_not_used(monkeypatch, tmp_path):
-    monkeypatch.setattr(slim_training, "resnet32", small_network)
-    runs = slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5)
-    runs.run("dense", 1)
-    (first,) = runs.results()
-    with monkeypatch.context() as other:
-        other.setitem(slim_training.RECIPE, "learning_rate", 0.03)
-        assert runs.results() == []
-        runs.run("dense", 1)
-        (second,) = runs.results()
-        assert (second["learning_rate"], len(list(tmp_path.glob("dense-5-1-*.keras")))) == (0.03, 2)
-    assert runs.results() == [first]
-    assert [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()] == [
-        first,
-        second,
-    ]
-
-
-def test_damaged_weights_are_named(tmp_path):
-    runs = slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5)
-    (tmp_path / f"dense-5-2-{slim_training._digest()}.keras").write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"dense-5-2-\w+\.keras"):
-        runs.run("dense", 2)
-
-
 def test_table_shows_mean_and_spread():
     row = {"epochs": 10, "network": "slim", "flops": 34.5e6, "parameters": 300000}
     console = Console(width=120, record=True)
     console.print(slim_training.table([{**row, "seed": s, "accuracy": a} for s, a in ((1, 0.9), (2, 0.92))]))
     assert "91.00 ± 1.41" in console.export_text()
-
-
-@pytest.mark.parametrize("content", ["no json\n", '{"epochs": 5}\n'])
-def test_damaged_results(tmp_path, content):
-    (tmp_path / "results.jsonl").write_text(content)
-    with pytest.raises(InputError, match="is damaged"):
-        slim_training.Runs(tmp_path, (SPLIT, SPLIT), 5).results()

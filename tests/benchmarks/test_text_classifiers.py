@@ -4,10 +4,8 @@ import gzip
 import json
 
 import numpy as np
-import pytest
 
 from benchmarks import text_classifiers
-from tfsparsecap.errors import InputError
 
 
 def test_captions_become_word_ids_and_labels(tmp_path, monkeypatch):
@@ -25,10 +23,3 @@ def test_captions_become_word_ids_and_labels(tmp_path, monkeypatch):
     tokens, labels = (np.concatenate(parts) for parts in zip(texts.train, texts.test, strict=True))
     assert tokens.shape == (2, 64) and sorted((tokens != 0).sum(1)) == [10, 25]
     assert sorted(labels.tolist()) == [[1, 0], [1, 1]]  # cat, dog
-
-
-def test_unknown_variants_and_absent_captions_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"the variant sparse=0\.9 is unknown: give longer"):
-        text_classifiers.main(["x.gz", str(tmp_path), "--variants", "sparse=0.9"])
-    with pytest.raises(InputError, match=r"there is no file x\.gz"):
-        text_classifiers.main(["x.gz", str(tmp_path)])

@@ -6,9 +6,6 @@ import re
 import pytest
 
 from benchmarks import training_steps as benchmark
-from tfsparsecap.command import run
-from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eager")]
 
@@ -27,12 +24,6 @@ def test_steps_of_variants_are_measured():
     assert all(len(values) == 1 and min(values) > 0 for values in seconds.values())
 
 
-def test_each_variant_is_a_pruning_method_with_valid_options():
-    for variant, options in benchmark.VARIANTS.items():
-        if options is not None:
-            assert registry.get(variant.split()[0], sparsity=0.95, **options).sparsity == 0.95
-
-
 def test_beam_search_of_several_captioners_is_measured():
     seconds = benchmark.measure_decoding(["ort", "acort"], steps=2, batch_size=2, words=3, **SMALL)
     assert {name: len(values) for name, values in seconds.items()} == {"ort": 2, "acort": 2}
@@ -48,46 +39,6 @@ def test_self_critical_steps_and_their_rewards_are_measured(monkeypatch):
     assert all(reward < step for reward, step in steps)
 
 
-def test_logs_are_fetched_in_each_step_or_at_the_end(monkeypatch, capsys):
-    fetches = []
-    fetch = benchmark.StepLogs.fetch
-    monkeypatch.setattr(benchmark.StepLogs, "fetch", lambda logs: fetches.append(len(logs)) or fetch(logs))
-    monkeypatch.setattr(benchmark, "STEPS_PER_REPORT", 3)
-    sizes = {"embedding_size": 16, "rnn_size": 16, "attention_size": 16}
-    seconds = benchmark.measure_reports(["soft_attention_of_map"], steps=1, batch_size=2, words=2, **sizes)
-    assert fetches == [1, 2, 3, 3, 3] and all(min(values) > 0 for values in seconds.values())
-    monkeypatch.setattr(benchmark, "measure_reports", lambda names, **options: seconds)
-    benchmark.main(["--reports", "--json"])
-    out = capsys.readouterr().out
-    assert json.loads(out)[f"soft_attention_of_map, {benchmark.EACH_STEP}"]["ratio_to_each_step"] == 1
-
-
-def test_the_share_of_rewards_is_printed(monkeypatch, capsys):
-    measured = {("a", "dense"): [1.0, 2.0], ("a", "self-critical"): [4.0, 8.0], ("a", "reward"): [0.1, 0.2]}
-    given = {}
-    monkeypatch.setattr(benchmark, "measure", lambda names, **options: given.update(options) or measured)
-    benchmark.main(["--scst", "--json"])
-    rows = json.loads(capsys.readouterr().out)
-    assert given["samples"] == 5 and given["batch_size"] == 100 and given["variants"] == ["dense"]
-    assert set(rows) == {"a, dense", "a, self-critical"} and "share_of_rewards" not in rows["a, dense"]
-    assert rows["a, self-critical"]["ratio_to_dense"] == 4
-    assert rows["a, self-critical"]["share_of_rewards"] == 0.025
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--scst", "1"], "--scst is 1: give a number of at least 2"),
-        (["--scst", "3", "--batch-size", "8"], "8 captions per step is not a multiple of 3"),
-        (["--scst", "--decode"], "give one of them"),
-        (["--steps", "0"], "--steps is 0: give a number of at least 1"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(InputError, match=message):
-        benchmark.main(options)
-
-
 def test_ratios_compare_steps_of_the_same_round(monkeypatch, capsys):
     # The machine is half as fast in the second round; only pairs show that gates cost 50 % more.
     measured = {("a", "dense"): [1.0, 2.0, 1.0], ("b", "gated"): [1.5, 3.0, 1.5], ("b", "dense"): [3.0] * 3}
@@ -97,15 +48,3 @@ def test_ratios_compare_steps_of_the_same_round(monkeypatch, capsys):
     assert rows["b, gated"] == {"milliseconds": 1500.0, "ratio_to_dense": 0.5, "ratio_to_first": 1.5}
     benchmark.main([])
     assert re.search(r"b, gated.*1,500.*0\.50.*1\.50", capsys.readouterr().out)
-
-
-def test_images_per_second_come_from_the_median_batch(monkeypatch, capsys):
-    monkeypatch.setattr(benchmark, "measure_decoding", lambda captioners, **options: {"a": [1.0, 9.0, 2.0]})
-    benchmark.main(["--decode", "--batch-size", "8", "--json"])
-    assert json.loads(capsys.readouterr().out) == {"a": {"images_per_second": 4.0}}
-
-
-def test_an_unknown_captioner_is_rejected(capsys):
-    with pytest.raises(SystemExit) as end:
-        run(lambda: benchmark.main(["--captioner", "x"]))
-    assert end.value.code == 2 and "invalid choice" in capsys.readouterr().err

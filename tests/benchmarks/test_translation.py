@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks import translation
-from tfsparsecap.errors import InputError
 
 pytest.importorskip("keras_hub")
 pytest.importorskip("sacrebleu")
@@ -48,9 +47,3 @@ def test_a_translator_learns_is_pruned_to_the_share_and_is_not_trained_again(fol
         "relevance",
         f"{rows[1]['bleu']:.1f}",
     ]
-
-
-def test_files_of_different_lengths_are_refused(folder):
-    (folder / "val.en").write_text("a dog runs .\n")
-    with pytest.raises(InputError, match=r"val\.de and .*val\.en differ in length"):
-        translation.Sentences(folder)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,13 +10,11 @@ from PIL import Image
 
 from benchmarks import unusual_images
 from benchmarks.unusual_drawings import drawing
-from benchmarks.unusual_images import Captioned, caption, figures, write_images
-from benchmarks.unusual_photographs import night, x_ray
+from benchmarks.unusual_images import Captioned, figures, write_images
+from benchmarks.unusual_photographs import x_ray
 from benchmarks.unusual_screens import page, screenshot
 from tfsparsecap.captioning import data as sources
-from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.inference.generate import Caption, Captions
-from tfsparsecap.errors import InputError
 
 
 @pytest.fixture
@@ -63,35 +60,6 @@ def test_the_table_loads_and_has_as_many_images_of_each_kind(photographs, tmp_pa
     assert all(len(found) >= 3 for found in sizes.values())
 
 
-@pytest.mark.slow
-def test_the_seed_determines_all_bytes(photographs, tmp_path, monkeypatch):
-    monkeypatch.setattr(unusual_images, "IMAGES", 1)
-    test = sources.load("table", photographs).split("test")
-    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        write_images(tmp_path / name, test, seed)
-    one, same, other = (contents(tmp_path / name) for name in ("one", "same", "other"))
-    assert len(one) == 6 and one == same
-    assert one.keys() == other.keys() and not set(one.values()) & set(other.values())
-
-
-def test_photographs_at_night_keep_their_captions_and_shape(photographs, tmp_path, monkeypatch, few):
-    monkeypatch.setattr(unusual_images, "KINDS", ("night",))
-    test = sources.load("table", photographs).split("test")
-    write_images(tmp_path / "unusual", test)
-    for record in sources.load("table", tmp_path / "unusual").records:
-        texts = record.captions
-        number = int(texts[0].split()[-1])
-        first = f"a cat number {number}"
-        assert texts == (first, "the cat", f"{first} at night", "the cat at night")
-        with Image.open(record.image) as image:
-            assert image.width == 640 and abs(image.height - 640 * 12 / (16 + number)) < 1
-
-
-def test_nights_are_dark_with_some_bright_lamps():
-    found = np.asarray(night(Image.new("RGB", (320, 240), (200, 200, 200)), np.random.default_rng(0)))
-    assert found.shape == (240, 320, 3) and found.mean() < 100 and found.max() > 240
-
-
 @pytest.mark.parametrize(
     ("function", "number", "words"),
     [
@@ -108,15 +76,6 @@ def test_references_say_what_an_image_shows(function, number, words):
     assert image.mode == "RGB" and np.asarray(image).std() > 10
     assert words <= set(" ".join(texts).replace(",", " ").split())
     assert len(texts) == 5 and all(" a a " not in f" {text}" and " a teeth" not in text for text in texts)
-
-
-def test_ink_has_no_colours():
-    _, texts = drawing(0, np.random.default_rng(0))
-    assert "a line drawing of a house with a roof and a sun" in texts
-    _, texts = drawing(8, np.random.default_rng(0))
-    assert "a child's drawing of a house with a red roof and a sun" in texts
-    _, texts = drawing(6, np.random.default_rng(0))
-    assert "a line drawing of a cat" in texts
 
 
 # By hand: of a, two of four are good, with a mean confidence of 0.65, and three at 0.5 or more, of which one
@@ -173,50 +132,3 @@ def test_a_table_is_printed(written, capsys):
     for kind, count in (("drawing", 2), ("night", 2), ("total", 4)):
         assert f"{kind} {count} 50% 100% 50% 0 of {count // 2} (0%)" in printed
     assert printed[-1].endswith("0.500 (0.345 by chance)")
-
-
-def test_json_has_all_captions(written, capsys):
-    unusual_images.main([*written, "--json", "--captioner", "x"])
-    found = json.loads(capsys.readouterr().out)
-    assert found["captioner"] == "x" and found["kinds"]["night"]["good"] == 1
-    assert found["total"]["calibration_error"] == pytest.approx(0.5)
-    assert [one["caption"] for one in found["captions"]] == ["a drawing"] * 2 + ["a night"] * 2
-    assert found["captions"][1] == {
-        "image": "images/drawing/01.png",
-        "kind": "drawing",
-        "caption": "a drawing",
-        "confidence": 0.25,
-        "good": True,
-    }
-
-
-def test_no_caption_is_neither_sure_nor_good(written, tmp_path):
-    unusual_images.main(written)
-    nothing = SimpleNamespace(label="x", stream=lambda paths: (Captions(image=str(path)) for path in paths))
-    found = caption(nothing, tmp_path / "unusual")
-    assert {(one.caption, one.confidence, one.good) for one in found} == {("", 0.0, False)}
-    total = figures(found)["total"]
-    assert total["sure"] == 0 and total["calibration_error"] == 0
-
-
-def test_bad_input(written, photographs, tmp_path, monkeypatch, capsys):
-    with pytest.raises(InputError, match="--seed"):
-        unusual_images.main([*written, "--seed", "-1"])
-    with pytest.raises(InputError, match="there is no data folder"):
-        unusual_images.main([written[0], "--photographs", str(tmp_path / "missing")])
-    with pytest.raises(InputError, match="there are 1 test photographs with captions: give at least 2"):
-        write_images(tmp_path / "few", [Record("1", photographs / "1.png", ("a",), "test")])
-    monkeypatch.setattr(unusual_images.sc, "load", lambda name: Fake([None]))
-    with pytest.raises(InputError, match=r"fake have no confidence: give a \.tflite file"):
-        unusual_images.main(written)
-    broken = SimpleNamespace(stream=lambda paths: [Captions(error=InputError("broken")) for _ in paths])
-    monkeypatch.setattr(unusual_images.sc, "load", lambda name: broken)
-    with pytest.raises(InputError, match="broken"):
-        unusual_images.main(written)
-    (photographs / "5.png").write_bytes(b"no image")
-    records = [Record("5", photographs / "5.png", ("a",), "test")] * 2
-    with pytest.raises(InputError, match=r"5\.png is not an image"):
-        write_images(tmp_path / "damaged", records)
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot create the folder"):
-        write_images(tmp_path / "file", sources.load("table", photographs).split("test")[:2])

@@ -1,20 +1,15 @@
 """The benchmark of two workers: its rows cover everything, differences and tables; no training."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks import workers
 from benchmarks.trainer_processes import Measured
-from benchmarks.worker_rows import ROWS, Row, write_words
-from tfsparsecap.captioning.data import caption_table
+from benchmarks.worker_rows import ROWS, Row
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
-from tfsparsecap.captioning.settings.schema import MODELS
-from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import registry
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +28,6 @@ def test_the_rows_are_valid_trainings_without_dropout_that_workers_can_share(con
         scst = config.training.scst
         assert config.training.batch_size % 2 == 0 and (scst is None or scst.batch_size % 2 == 0)
         assert row.samples == (scst is not None)
-
-
-def test_all_captioners_methods_and_phases_have_a_row(configs):
-    configs = configs.values()
-    assert {config.model.kind for config in configs} == set(MODELS)
-    methods = {config.pruning.method for config in configs if config.pruning is not None}
-    assert methods == set(registry.METHODS)
-    schemes = {config.pruning.encoder for config in configs if config.pruning is not None}
-    assert schemes >= {"A", "B", "C"}
-    trainings = [config.training for config in configs]
-    assert {training.teacher_loss for training in trainings} == {"words", "hidden", "proposed"}
-    assert {training.precision for training in trainings} >= {"float32", "mixed_float16"}
-    assert any(training.fine_tune.epochs for training in trainings)
-
-
-def test_the_words_are_as_many_as_those_of_flickr8k(tmp_path):
-    write_words(tmp_path)
-    captions = [text for record in caption_table.load(tmp_path).records for text in record.captions]
-    assert len({word for text in captions for word in text.split()}) == 2536
 
 
 def write_checkpoints(folder, weight):
@@ -92,17 +68,6 @@ def test_rows_are_trained_in_turn_and_compared(tmp_path, monkeypatch):
     assert found["a, b"].devices == 0
 
 
-def test_workers_that_end_with_different_weights_are_a_problem(tmp_path, monkeypatch):
-    digests = iter("abc")
-    monkeypatch.setattr(workers, "Trainers", Fake)
-    monkeypatch.setattr(
-        Fake, "train", lambda self, settings, runs: write_checkpoints(runs / "a", 1.0)
-        or [SimpleNamespace(step=1.0, sent=None, trained=1, digest=next(digests)) for _ in range(self.count)],
-    )  # fmt: skip
-    found = workers.compare(tmp_path, [Row("a")])["a"]
-    assert found.problem == "the workers' weights differ" and found.sent is None
-
-
 def test_tables_and_exit_codes(tmp_path, monkeypatch, capsys):
     found = {"ORT": workers.Compared(1e-8, 0.0, 0.1, 0.15, 2e6, 2_000_004)}
     monkeypatch.setattr(workers, "compare", lambda folder, rows, devices: found)
@@ -112,6 +77,3 @@ def test_tables_and_exit_codes(tmp_path, monkeypatch, capsys):
     found["ACORT"] = workers.Compared(problem="two workers: no memory")
     assert workers.main([str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ACORT"]["problem"] == "two workers: no memory"
-    assert workers.main([str(tmp_path), "--list"]) == 0
-    with pytest.raises(InputError, match="there is no row 'x'"):
-        workers.main([str(tmp_path), "--rows", "x"])

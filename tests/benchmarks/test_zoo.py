@@ -8,8 +8,7 @@ import keras
 import pytest
 
 from benchmarks import zoo
-from benchmarks.zoo_models import APPLICATIONS, GROUPS, MODELS
-from tfsparsecap.errors import InputError
+from benchmarks.zoo_models import APPLICATIONS, MODELS
 
 #: The others take longer or resemble these; `python -m benchmarks.zoo` runs all.
 TESTED = ["autoencoder", "bidirectional_text", "conv1d", "conv3d", "conv_lstm", "inputs_and_outputs"]
@@ -24,12 +23,6 @@ def test_a_model_goes_through_all_stages(name, tmp_path):
     assert row.zeros == pytest.approx(zoo.SPARSITY, abs=0.01)
     assert row.kilobytes == pytest.approx((tmp_path / "model.tflite").stat().st_size / 1e3)
     assert row.weights == MODELS[name]().count_params()
-
-
-@pytest.mark.slow
-def test_a_network_of_keras_applications(tmp_path):
-    row = zoo.examine("MobileNet", APPLICATIONS["MobileNet"], tmp_path, run_eagerly=True)
-    assert row.correct and row.zeros == pytest.approx(zoo.SPARSITY, abs=0.01)
 
 
 def test_every_family_of_keras_applications_has_a_network():
@@ -49,14 +42,6 @@ def test_what_is_not_supported_is_the_reason(tmp_path):
     assert row.weights == 16
 
 
-@pytest.mark.slow
-def test_the_command_examines_models_in_processes_of_their_own(tmp_path, capsys):
-    zoo.main(["shared_layers", "--json", str(tmp_path / "rows.json")])
-    (row,) = json.loads((tmp_path / "rows.json").read_text())
-    assert row["name"] == "shared_layers" and row["difference"] < zoo.LARGEST_DIFFERENCE[True]
-    assert "yes" in capsys.readouterr().out
-
-
 def test_processes_that_crash_or_take_too_long_are_rows(monkeypatch, tmp_path, capsys):
     stage = '{"name": "gru_text", "weights": 7, "zeros": 0.5, "kilobytes": null, "reason": ""}\n'
 
@@ -71,16 +56,3 @@ def test_processes_that_crash_or_take_too_long_are_rows(monkeypatch, tmp_path, c
     assert [row["reason"] for row in rows] == ["exit code -11: last", "not finished after 3 seconds"]
     assert [(row["weights"], row["zeros"], row["kilobytes"]) for row in rows] == [(7, 0.5, None)] * 2
     assert not zoo.Row(**rows[0]).correct
-
-
-def test_groups_and_names(capsys, monkeypatch):
-    seen = []
-    monkeypatch.setattr(zoo, "_examine_in_child", lambda name, *rest: seen.append(name) or zoo.Row(name))
-    zoo.main(["applications", "gru_text"])
-    assert seen == [*APPLICATIONS, "gru_text"]
-    zoo.main(["--list"])
-    printed = capsys.readouterr().out
-    assert "small: gru_text, " in printed and "MobileNetV3Small" in printed
-    with pytest.raises(InputError, match="there is no model 'MobileNetv2': did you mean MobileNetV2"):
-        zoo.main(["MobileNetv2"])
-    assert sum(map(len, GROUPS.values())) == len(MODELS)

@@ -1,5 +1,6 @@
 """Files that the app can use, and errors for other files."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from tfsparsecap_export.caption_files.bundle_writer import make_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import portability
 
-from tfsparsecap import command
+from tests import command_line
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 
 #: Resources of the app's own tests.
@@ -20,10 +21,7 @@ def path(exported):
     return exported("blocks", "auto")[0]
 
 
-def ended(*arguments) -> int:
-    with pytest.raises(SystemExit) as end:
-        command.run(lambda: android.main([str(argument) for argument in arguments]))
-    return end.value.code
+ended = partial(command_line.exit_code, android.main)
 
 
 def test_a_captioner_of_images_can_be_used(path, capsys):

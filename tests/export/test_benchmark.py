@@ -47,9 +47,3 @@ def test_files_without_a_digest_are_compared(capsys, tmp_path):
     file.write_bytes(one_layer.fully_connected([np.eye(16, dtype=np.float32)], encodings.DENSE, 1))
     benchmark.main([str(file), str(file), *QUICK])
     assert capsys.readouterr().out.count("network.tflite") == 2
-
-
-def test_images_and_synthetic_inputs_exclude_each_other(capsys):
-    with pytest.raises(SystemExit) as ended:
-        benchmark.main(["a.tflite", "--images", "a.png", "--inputs", "3"])
-    assert ended.value.code == 2 and "not allowed with" in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_captioners_of_the_package_have_names(capsys):
 
 
 def test_a_deeply_nested_description_is_shown_or_reported(converted, written, capsys):
-    for depth in (100, 900, 970, 985):
+    for depth in (100, 985):
         scores = '{"a":' * depth + "1" + "}" * depth
         nested = json.dumps({**DESCRIPTION, "scores": None}).replace("null", scores)
         path = written(bundle(converted["float32"], {"captioner.json": nested}))

@@ -338,19 +338,3 @@ def test_the_android_runtime_rejects_newer_operator_versions(abi, dense_file, tm
     Interpreter(model_path=str(path)).allocate_tensors()
     with pytest.raises(tflite_2_16.RuntimeFailure, match=r"FULLY_CONNECTED' version '12'"):
         tflite_2_16.run(path, samples[0], abi)
-
-
-@pytest.mark.parametrize("abi", tflite_2_16.ABIS)
-def test_the_android_runtime_names_wrong_inputs(abi, dense_file, samples):
-    tflite_2_16.require(abi)
-    with pytest.raises(tflite_2_16.RuntimeFailure, match="no input picture"):
-        tflite_2_16.run(dense_file, {"picture": samples[0]["image"]}, abi)
-    with pytest.raises(tflite_2_16.RuntimeFailure, match="type 3 and 768 bytes, given were type 1 and 3072"):
-        tflite_2_16.run(dense_file, {"image": samples[0]["image"].astype(np.float32)}, abi)
-
-
-def test_missing_tools_are_reported_with_the_packages_that_provide_them(monkeypatch):
-    monkeypatch.setattr(tflite_2_16.shutil, "which", lambda tool: None)
-    sentence = tflite_2_16.missing.__wrapped__("arm64")
-    assert "without aarch64-linux-gnu-gcc and qemu-aarch64:" in sentence
-    assert sentence.endswith("gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user")

@@ -141,12 +141,6 @@ def test_fit_prunes_down_to_the_bound_and_stops(compiled):
     assert stripped.evaluate(X, Y, verbose=0, return_dict=True)["accuracy"] == pytest.approx(scored)
 
 
-def test_fit_stops_if_the_method_returns_true():
-    model = made(Listener(stop_after=2))
-    assert len(model.fit(X, Y, epochs=5, verbose=0).epoch) == 2
-    assert len(model.fit(X, Y, epochs=3, verbose=0).epoch) == 3
-
-
 @pytest.mark.slow
 def test_epochs_without_validation_are_not_counted():
     method = Relevance(lower_bound=0.0, metric="val_accuracy", pruning_percentage=0.5)

@@ -1,7 +1,5 @@
 """sc.slim and sc.slim_plan."""
 
-import contextlib
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from keras import layers
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming import importance, plan
 
 
 def test_the_plan_shows_what_slim_does(networks):
@@ -95,20 +92,3 @@ def test_models_and_arguments_that_cannot_be_used_are_refused(make, arguments, m
         sc.slim(model, **arguments)
     for old, now in zip(before, model.weights, strict=True):
         np.testing.assert_array_equal(old, now)
-
-
-def test_work_on_samples_is_announced(monkeypatch):
-    steps = []
-
-    def recorded():
-        return contextlib.nullcontext(lambda text, share: steps.append((text, share)))
-
-    monkeypatch.setattr(importance, "progress_bar", recorded)
-    monkeypatch.setattr(plan, "progress_bar", recorded)
-    model = keras.Sequential([keras.Input((8,)), layers.Dense(64, "relu"), layers.Dense(2)])
-    chosen = sc.slim_plan(model, 0.5, samples=[np.ones((4, 8)), np.zeros((4, 8))])
-    shares = [share for text, share in steps if text == "measuring the channels on samples"]
-    assert len(steps) == len(shares) >= 32 and shares == sorted(shares) and shares[-1] < 1
-    steps.clear()
-    chosen.apply()
-    assert steps == [(f"predicting removed channels: batch {one} of the samples", None) for one in (1, 2)]

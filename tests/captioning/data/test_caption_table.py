@@ -114,36 +114,10 @@ def test_jsonl_with_one_or_many_captions(folder):
     )
 
 
-def test_rows_of_strange_files_are_listed(folder):
-    """Swapped columns give names that no file can have."""
-    (folder / "loop.png").symlink_to("loop.png")
-    write(folder, f"image,caption\n{'word ' * 100},a.png\na\0b,x\nloop.png,x\na.png/b,x\na.png,fine\n")
-    data = caption_table.load(folder)
-    assert [record.captions for record in data.records] == [("fine",)]
-    assert [entry.where.rpartition("/")[2] for entry in data.skipped] == [
-        f"captions.csv line {number}" for number in (2, 3, 4, 5)
-    ]
-    assert all("is missing" in entry.why and len(entry.why) < 250 for entry in data.skipped)
-    (folder / "captions.csv").unlink()
-    deep, digits = "[" * 100_000, "1" * 5000
-    rows = [deep, f'{{"image": "a.png", "caption": {deep}', f'{{"image": "a.png", "caption": {digits}}}']
-    write(folder, "\n".join([*rows, '{"image": "a.png", "caption": "fine"}']), "captions.jsonl")
-    data = caption_table.load(folder)
-    assert [record.captions for record in data.records] == [("fine",)]
-    assert len(data.skipped) == 3 and all("is not a JSON object" in entry.why for entry in data.skipped)
-
-
 def test_a_split_belongs_to_all_rows_of_its_image(folder):
     write(folder, "image,caption,split\na.png,x,\na.png,y,train\na.png,z,\n")
     (record,) = caption_table.load(folder).records
     assert record.split == "train" and record.captions == ("x", "y", "z")
-
-
-def test_without_splits_a_random_one_is_noted(folder):
-    write(folder, "image,caption\na.png,x\nb c é.png,y\nsub/d.png,z\ne.png,w\n")
-    data = caption_table.load(folder, seed=5)
-    assert [len(data.split(name)) for name in ("train", "validation", "test")] == [2, 1, 1]
-    assert "90/5/5" in data.notes[0] and "seed 5" in data.notes[0]
 
 
 def test_bad_rows_are_listed(folder):

@@ -1,6 +1,5 @@
 """Cached views and teachers; region features: values, buckets, and files found bad during an epoch."""
 
-import shutil
 import warnings
 
 import numpy as np
@@ -90,13 +89,6 @@ def assert_holds(folder, given, place, number):
         assert not given[name][place, count:].any()
     np.testing.assert_array_equal(given["pooled"][place], np.load(folder / FC / f"{number}.npy"))
     assert given["mask"][place].tolist() == [True] * count + [False] * (len(given["mask"][place]) - count)
-
-
-def test_only_needed_inputs_are_given(folder):
-    shutil.rmtree(folder / BOX)
-    shutil.rmtree(folder / FC)
-    source = opened(folder, boxes=False, pooled=False)
-    assert list(source.specs) == list(source.fetch(np.array([1, 2]))) == ["features", "mask"]
 
 
 def test_batches_are_padded_to_the_bucket_of_their_largest_image(folder):

@@ -157,13 +157,6 @@ def test_devices_together_get_the_batches_of_one_device(
         ]
 
 
-def test_batches_go_through_a_distribution_strategy(records, tokenizer, cache):
-    batches = make(records, tokenizer, features=cache)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    dataset = strategy.distribute_datasets_from_function(lambda context: batches.epoch(0, context=context))
-    assert equal(collected(dataset), collected(batches.epoch(0)))
-
-
 def test_captions_of_similar_length_are_batched_together(records, tokenizer, cache):
     batches = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=3)
     assert batches.lengths == (3, 4, 6)
@@ -234,12 +227,3 @@ def test_images_for_decoding_come_in_order(records, cache, kind):
     assert batches[0]["index"].dtype == np.int64
     numbers = np.concatenate([batch[kind].reshape(len(batch[kind]), -1)[:, 0] for batch in batches])
     assert numbers.tolist() == list(range(IMAGES))
-
-
-def test_broken_images_are_skipped_when_decoding(records):
-    records[3].image.write_bytes(b"")
-    source = ImageFileSource(records, SIZE)
-    assert [entry.where for entry in source.skipped] == ["image 3.png"]
-    batches = collected(image_batches(source, batch_size=4))
-    assert 3 not in np.concatenate([batch["index"] for batch in batches])
-    assert equal(collected(image_batches(source, batch_size=4)), batches)

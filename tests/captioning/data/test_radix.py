@@ -1,6 +1,5 @@
 """Radix encoding, compared with a second implementation in plain Python."""
 
-import ai_edge_litert.interpreter as litert
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -143,33 +142,6 @@ def test_to_words_equals_the_original_and_decode(count, base, length):
         expected = [*expected, 2 if base + 2 in row else 0, *[0] * groups][:groups]
         assert got.tolist() == expected
         assert words.decode(got) == tokenizer.decode(row)
-
-
-def test_to_words_returns_one_end_and_padding_after_the_caption(words):
-    tokenizer = RadixTokenizer(words, 768)
-    ids = tf.constant([[1, 2, 1, 3, 770, 0, 0], [1, 2, 770, 0, 0, 0, 0], [1, 2, 1, 3, 1, 770, 0]])
-    assert tokenizer.to_words(ids).numpy().tolist() == [[5, 6, 2, 0], [5, 2, 0, 0], [5, 6, 4, 2]]
-    assert tokenizer.to_words(ids[0]).numpy().tolist() == [5, 6, 2, 0]
-
-
-@pytest.mark.parametrize(("base", "length"), [(768, 13), (2, 30)])
-def test_to_words_runs_on_tensorflow_lite_without_select_ops(words, base, length):
-    tokenizer = RadixTokenizer(words, base)
-    spec = tf.TensorSpec((2, 3, length), tf.int32)
-    function = tf.function(tokenizer.to_words).get_concrete_function(spec)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function])
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    interpreter = litert.Interpreter(model_content=converter.convert())
-    interpreter.allocate_tensors()
-    (given,), (found,) = interpreter.get_input_details(), interpreter.get_output_details()
-    random = np.random.default_rng(3)
-    for ends in (0.0, 0.1, 0.5):
-        ids = random.integers(0, base + 2, (2, 3, length), np.int32)
-        ids[random.random(ids.shape) < ends] = base + 2
-        interpreter.set_tensor(given["index"], ids)
-        interpreter.invoke()
-        got = interpreter.get_tensor(found["index"])
-        assert got.dtype == np.int32 and np.array_equal(got, tokenizer.to_words(tf.constant(ids)))
 
 
 def test_sentencepiece_vocabularies_are_supported(fixtures):

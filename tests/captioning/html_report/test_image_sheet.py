@@ -55,12 +55,6 @@ def test_only_wrong_captions_show_their_reference(images, tmp_path):
     assert heights[1] > heights[0]
 
 
-@pytest.mark.parametrize("caption", ["", "x" * 500, "word " * 200])
-def test_unusual_captions_are_drawn(images, tmp_path, caption):
-    draw_sheet([CaptionedImage(images[0].image, caption)], tmp_path / "sheet.png", title="", subtitle=caption)
-    assert drawn(tmp_path / "sheet.png").size
-
-
 def test_errors_leave_the_existing_sheet(images, tmp_path):
     sheet = tmp_path / "sheet.png"
     sheet.write_bytes(b"old")

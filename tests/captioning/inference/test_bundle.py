@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import struct
 import tracemalloc
 import zipfile
 from types import SimpleNamespace
@@ -162,26 +160,6 @@ def test_archives_that_would_fill_the_memory_are_refused(tmp_path, members, mess
     tracemalloc.stop()
 
 
-def test_an_archive_with_false_sizes_is_refused(tmp_path):
-    """128 MB compressed to 128 KB, with a declared size of 1 KB."""
-    bomb = archive(tmp_path / "bomb.tflite", {"captioner.json": b" " * (1 << 27)})
-    content = bytearray(bomb.read_bytes())
-    for signature, field in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
-        struct.pack_into("<I", content, content.index(signature) + field, 1000)
-    bomb.write_bytes(content)
-    tracemalloc.start()
-    with pytest.raises(InputError, match=r"has no readable captioner\.json"):
-        read_bundle(bomb)
-    assert tracemalloc.get_traced_memory()[1] < 50e6
-    tracemalloc.stop()
-
-
-def test_a_pipe_is_refused_without_waiting(tmp_path):
-    os.mkfifo(tmp_path / "pipe.tflite")
-    with pytest.raises(InputError, match=r"cannot read .*a pipe"):
-        read_bundle(tmp_path / "pipe.tflite")
-
-
 @pytest.fixture
 def without_graph(monkeypatch):
     """A runtime that loads anything and returns `outputs`: joining tokens needs no graph."""
@@ -302,12 +280,6 @@ def test_sentencepiece_captions_equal_those_of_the_original_implementation(tmp_p
         ({"join": ["words"]}, "does not say how to join tokens"),
         ({"join": "syllables"}, "does not say how to join tokens"),
         ({"image_size": 10**9}, "gives the image size 1000000000"),
-        ({"image_size": "64"}, "gives the image size '64'"),
-        ({"image_size": True}, "gives the image size True"),
-        ({"special_ids": {"end": 2, "pad": [0]}}, "does not name the special tokens"),
-        ({"special_ids": {"end": 2, "pad": {}}}, "does not name the special tokens"),
-        ({"special_ids": {"end": 10**4000}}, "does not name the special tokens"),
-        ({"unknown_id": [3]}, r"gives unknown_id as \[3\]"),
         ({"unknown_id": 2**31}, "gives unknown_id as 2147483648"),
         ({"beam": "three"}, "gives beam as 'three'"),
         ({"objects": [{"cat": 1}]}, "not a list of names"),

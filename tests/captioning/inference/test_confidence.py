@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
-from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good, reliability
+from tfsparsecap.captioning.inference.confidence import Calibration, is_good, reliability
 from tfsparsecap.errors import InputError
 
 
@@ -107,11 +107,6 @@ def test_descriptions_are_read():
     ):
         with pytest.raises(InputError, match="no slope and intercept: export the run again"):
             Calibration.from_description({"confidence": damaged})
-
-
-def test_lengths_include_the_end_token():
-    assert caption_length([5, 6, 2, 0], 2) == 3 and caption_length([5, 6, 7], 2) == 3
-    assert caption_length([2, 0], 2) == 1
 
 
 @pytest.mark.parametrize(

@@ -186,9 +186,7 @@ def test_training_captions_are_read():
     [
         ({}, REFERENCES, "the results are not a list"),
         ([{"image_id": 1}], REFERENCES, "image 1 of the results has no caption string"),
-        ([{"image_id": 1, "caption": None}], REFERENCES, "image 1 of the results has no caption"),
         ([{"caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
-        ([{"image_id": 1.5, "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
         ([{"image_id": True, "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
         (
             [{"image_id": 1, "caption": "x"}, {"image_id": 3, "caption": "x"}],
@@ -203,9 +201,6 @@ def test_training_captions_are_read():
         ([{"image_id": 7, "caption": "x"}], [], "of another data set"),
         ([{"image_id": "\x1b" + "x" * 9999, "caption": "x"}], REFERENCES, r"such as \?x{199}…\) is among"),
         ([{"image_id": "", "caption": 3}], REFERENCES, 'image "" of the results has no caption'),
-        ([{"image_id": [1], "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
-        ([{"image_id": float("nan"), "caption": "x"}], REFERENCES, "entry 1 of the results has no image_id"),
-        ([{"image_id": 1, "caption": float("nan")}], REFERENCES, "image 1 of the results has no caption"),
         ([{"image_id": 1, "caption": "x"}] * 2, REFERENCES, r"more than one caption of 1 image \(1\)"),
         ([], [{"image_id": 1, "references": ["a", 2]}], "image 1 of the references has no caption"),
         (
@@ -222,17 +217,6 @@ def test_training_captions_are_read():
 def test_files_of_another_form_are_refused(results, references, message):
     with pytest.raises(InputError, match=message):
         coco_results(results, references)
-
-
-def test_unusual_image_ids_are_written_and_read():
-    long = "9" * 5000
-    results = [{"image_id": image, "caption": "a dog"} for image in ("\ud83d", long, 10**4000)]
-    found, _ = coco_results(results, results)
-    assert [caption.image_id for caption in found] == ["?", long, str(10**4000)]
-    # Only Python reads integers of this length.
-    assert [row["image_id"] for row in as_rows(found[1:])] == [long, str(10**4000)]
-    for image_id, written in (("7", 7), ("07", "07"), ("٣", "٣")):
-        assert as_rows([ImageCaption(image_id, "a", 0.0, ("a",))])[0]["image_id"] == written
 
 
 def test_captions_without_images_or_references_are_refused():

@@ -81,27 +81,6 @@ def test_call_equals_stepping(captioner, inputs):
     np.testing.assert_allclose(logits, np.stack(repeated, axis=1), atol=1e-5)
 
 
-def test_captions_of_an_image_share_its_memory(captioner, inputs):
-    tokens = inputs["tokens"][:, 0]
-    memory = captioner.encode({"features": inputs["features"][:1]})
-    repeated = tf.nest.map_structure(lambda x: tf.repeat(x, 3, axis=0), memory)
-    state = captioner.initial_state(repeated)
-    np.testing.assert_allclose(
-        captioner.step(tokens, state, memory)[0], captioner.step(tokens, state, repeated)[0], atol=1e-5
-    )
-
-
-def test_call_with_sizes_unknown_to_the_graph(captioner, inputs):
-    specs = {
-        "features": tf.TensorSpec((None, None, None)),
-        "tokens": tf.TensorSpec((None, None), tf.int32),
-        "mask": tf.TensorSpec((None, None), tf.bool),
-    }
-    given = {**inputs, "mask": np.ones((3, 4), bool)}
-    looped = tf.function(lambda inputs: captioner(inputs), input_signature=[specs])(given)
-    np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
-
-
 def test_dropout_only_in_training(captioner, inputs):
     np.testing.assert_array_equal(captioner(inputs), captioner(inputs))
     assert not np.allclose(captioner(inputs, training=True), captioner(inputs))

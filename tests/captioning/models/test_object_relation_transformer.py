@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.captioning.models import ObjectRelationTransformer
-from tfsparsecap.captioning.models.transformer import DeviationNorm, box_relations
 from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.captioning.search.sampling import Sampler
 from tfsparsecap.errors import InputError
@@ -133,28 +132,6 @@ def test_boxes_of_a_feature_map_are_its_cells():
     tokens = np.ones((1, 3), "int32")
     given = captioner({"features": features, "boxes": cells, "tokens": tokens})
     np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), given, atol=1e-6)
-
-
-def test_box_relations_follow_the_papers_equations():
-    boxes = np.array([[[0.1, 0.2, 0.5, 0.4], [0.3, 0.1, 0.9, 0.8]]], "float32")
-    found = np.asarray(box_relations(boxes))
-    (x, y), (w, h) = (0.3, 0.3), (1.4, 1.2)
-    (x2, y2), (w2, h2) = (0.6, 0.45), (1.6, 1.7)
-    numbers = [np.log(abs(x - x2) / w), np.log(abs(y - y2) / h), np.log(w / w2), np.log(h / h2)]
-    phases = [100 * number / 1000 ** (i / 8) for number in numbers for i in range(8)]
-    np.testing.assert_allclose(found[0, 0, 1], [*np.sin(phases), *np.cos(phases)], atol=1e-4)
-
-
-def test_normalisation_uses_the_unbiased_deviation():
-    x = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
-    expected = (x - x.mean(1, keepdims=True)) / (x.std(1, ddof=1, keepdims=True) + 1e-6)
-    np.testing.assert_allclose(DeviationNorm()(x), expected, atol=1e-5)
-    # The sum of squares is beyond float16's largest number.
-    wide = np.random.default_rng(0).normal(0, 50, (2, 512)).astype("float16")
-    expected = (wide - wide.mean(-1, keepdims=True, dtype=float)) / wide.std(
-        -1, ddof=1, keepdims=True, dtype=float
-    )
-    np.testing.assert_allclose(DeviationNorm(dtype="mixed_float16")(wide), expected, rtol=0.01, atol=0.002)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Checkpoints: written atomically, restored exactly, rejected if damaged or of another model."""
 
 import errno
-import io
 import zipfile
 
 import keras
@@ -94,19 +93,13 @@ def two_epochs(folder):
     return paths
 
 
-def rewritten(path, change=lambda name, content: content, **options):
-    """Writes the archive again with changed members."""
+def bomb(path):
+    """Replaces the arrays by zeros that take far more memory than the file."""
     with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", **options) as archive:
-        for name, content in members.items():
-            archive.writestr(name, change(name, content))
-
-
-def header(shape, descr="<f4"):
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-    return file.getvalue()
+        names = archive.namelist()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, bytes(1 << 20))
 
 
 def with_notes(**changed):
@@ -114,12 +107,6 @@ def with_notes(**changed):
         save_checkpoint(path, *model_and_optimizer(), notes(2, **changed))
 
     return damage
-
-
-def encrypted(path):
-    content = bytearray(path.read_bytes())
-    content[content.rindex(b"PK\1\2") + 8] |= 1  # the flag in the archive's directory
-    path.write_bytes(bytes(content))
 
 
 def flipped(path):
@@ -132,12 +119,7 @@ DAMAGED = {
     "empty": lambda path: path.write_bytes(b""),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-200]),
     "flipped": flipped,
-    "encrypted": encrypted,
-    "token error": lambda path: rewritten(path, lambda name, old: old.replace(b"'descr'", b"'descr(")),
-    "3 TiB": lambda path: rewritten(path, lambda name, old: header((3, 1 << 38))),
-    "negative": lambda path: rewritten(path, lambda name, old: header((-1, -3))),
-    "objects": lambda path: rewritten(path, lambda name, old: header((0,), "|O")),
-    "bomb": lambda path: rewritten(path, lambda name, old: bytes(1 << 20), compression=zipfile.ZIP_DEFLATED),
+    "bomb": bomb,
     "no dictionary": lambda path: np.savez(path, notes=np.array("[1]")),
     "no history": with_notes(history=None),
     "other epochs": with_notes(epoch=3),
@@ -187,22 +169,9 @@ def test_files_that_are_not_checkpoints_are_rejected(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.ones(3))
     with pytest.raises(InputError, match="is not a complete checkpoint"):
         read_notes(tmp_path / "other.npz")
-    np.save(tmp_path / "array.npz", np.ones(3))
-    (tmp_path / "array.npz.npy").rename(tmp_path / "array.npz")
-    with pytest.raises(InputError, match="is not a complete checkpoint"):
-        read_notes(tmp_path / "array.npz")
-    np.savez(tmp_path / "pickled.npz", notes=np.array([{"format": 1}], dtype=object))
-    with pytest.raises(InputError, match="is not a complete checkpoint"):
-        read_notes(tmp_path / "pickled.npz")
     np.savez(tmp_path / "newer.npz", notes=np.array('{"format": 99}'))
     with pytest.raises(InputError, match="format 99"):
         read_notes(tmp_path / "newer.npz")
-
-
-def test_a_device_is_not_read(tmp_path):
-    (tmp_path / "epoch-0001.npz").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match=r"epoch-0001\.npz: it is a device"):
-        checkpoints._read(tmp_path / "epoch-0001.npz")
 
 
 def test_a_full_disk_keeps_the_existing_checkpoint(tmp_path, monkeypatch):

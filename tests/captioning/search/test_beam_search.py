@@ -98,18 +98,6 @@ def test_a_wide_beam_finds_the_best_of_all_captions():
     assert np.all(np.isneginf(found[0, len(ids) :]))
 
 
-def test_a_beam_of_one_selects_the_largest_logit_at_each_step():
-    captioner, inputs = make(15), features(4)
-    token_ids, _ = beam_search(captioner, inputs, 1, LENGTH)
-    memory = captioner.encode(inputs)
-    state, last, ended = captioner.initial_state(memory), np.full(4, START, "int32"), np.zeros(4, bool)
-    for position in range(LENGTH):
-        logits, state = captioner.step(last, state, memory)
-        last = np.where(ended, PAD, np.argmax(logits, axis=1)).astype("int32")
-        np.testing.assert_array_equal(token_ids[:, 0, position], last)
-        ended |= last == END
-
-
 def test_scores_equal_teacher_forcing_and_are_sorted():
     captioner, inputs = make(12), features(6)
     token_ids, scores = Decoder(captioner, 4, 7)(inputs)
@@ -140,17 +128,6 @@ def test_other_inputs_reach_the_captioner():
     _, masked = decode({"features": regions, "mask": np.array([[1, 1, 0, 0]] * 2, bool)})
     _, fewer = decode({"features": regions[:, :2]})
     np.testing.assert_allclose(masked, fewer, atol=1e-5)
-
-
-def test_decoder_counts_traced_graphs():
-    decode = Decoder(make(9), 1, 3)
-    assert decode.traces == 0
-    decode(features(2))
-    decode(features(2, seed=5))
-    assert decode.traces == 1
-    decode(features(3))
-    decode(features(4))
-    assert decode.traces == 2
 
 
 class Scripted(Captioner):

@@ -191,43 +191,6 @@ def test_exactly_the_allowed_tokens_are_sampled(settings, words):
 
 
 @pytest.mark.slow
-def test_nuclei_of_a_large_vocabulary():
-    # Wide nuclei: of equally probable words, the first three quarters.
-    token_ids, _ = sample(Chain(np.zeros((512, 512))), features(1), 8000, 1, seed=1, top_p=0.75)
-    assert_sampled_from(token_ids.numpy().ravel().tolist(), dict.fromkeys(range(384), 1 / 384))
-    # Narrow and wide nuclei in one batch: the nucleus after word 4 is wide, the others are narrow.
-    chances = np.full((512, 512), 0.125 / 509)
-    chances[:, [500, 4, 300]] = 0.5, 0.25, 0.125
-    chances[4] = 1 / 512
-    narrow = {500: 4 / 7, 4: 2 / 7, 300: 1 / 7}
-    token_ids = sample(Chain(np.log(chances)), features(1), COUNT, 2, seed=1, top_p=0.8)[0].numpy()[0]
-    assert_sampled_from(token_ids[:, 0].tolist(), narrow)
-    assert_sampled_from(token_ids[token_ids[:, 0] == 300, 1].tolist(), narrow)
-    assert_sampled_from(token_ids[token_ids[:, 0] == 4, 1].tolist(), dict.fromkeys(range(410), 1 / 410))
-
-
-def test_tokens_with_probability_zero_are_never_sampled():
-    logits = np.where(np.arange(8) == 5, -np.inf, table(8))
-    for temperature in (1e-3, 1.0, 1e3, 1e300):
-        token_ids, chances = sample(Chain(logits), features(1), 2000, 4, temperature=temperature, seed=2)
-        assert 5 not in token_ids.numpy() and np.all(np.isfinite(chances))
-
-
-@every_setting
-def test_log_probabilities_do_not_depend_on_the_settings(settings):
-    token_ids, found = sample(Chain(table()), features(2), 300, 5, seed=5, **settings)
-    assert token_ids.shape == found.shape == (2, 300, 5)
-    assert token_ids.dtype == tf.int32 and found.dtype == tf.float32
-    logprobs = log_softmax(table())
-    for words, values in zip(token_ids.numpy().reshape(-1, 5), found.numpy().reshape(-1, 5), strict=True):
-        last, ended = START, False
-        for word, value in zip(words, values, strict=True):
-            expected = (PAD, 0.0) if ended else (word, logprobs[last, word])
-            assert word == expected[0] and value == pytest.approx(expected[1], abs=1e-5)
-            last, ended = word, ended or word == END
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "gru", "up_down", "transformer"])
 def test_log_probabilities_equal_teacher_forcing(kind):
     captioner, inputs = make(kind=kind), features(3)
@@ -284,19 +247,6 @@ def test_equal_seeds_give_equal_captions_and_other_seeds_do_not():
     others = [4, -3, (0, 3), (3, 1), 3 + 2**32, 3 + 2**62, 2**64 - 1, None, None]
     drawn = [draw(seed) for seed in [3, *others]]
     assert all(a != b for a, b in itertools.combinations(drawn, 2))
-
-
-def test_without_a_seed_the_global_seed_is_used():
-    captioner, inputs = make(), features(2)
-
-    def runs():
-        tf.random.set_seed(11)
-        graph = tf.function(lambda: sample(captioner, inputs, 4, 6)[0], autograph=False)
-        return [graph().numpy().tolist() for _ in range(3)]
-
-    first = runs()
-    assert first[0] != first[1] != first[2] != first[0]
-    assert runs() == first
 
 
 @pytest.mark.slow

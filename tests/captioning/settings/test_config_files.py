@@ -64,11 +64,6 @@ def test_a_file_extends_another_one(tmp_path):
     assert "extends itself" in sentence(path=tmp_path / "lower" / "two.yaml")
 
 
-def test_an_empty_file_gives_the_defaults(tmp_path):
-    (tmp_path / "empty.yaml").write_text("")
-    assert load_config(tmp_path / "empty.yaml") == Config()
-
-
 @pytest.mark.parametrize(
     "given",
     [

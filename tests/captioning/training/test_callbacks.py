@@ -4,6 +4,7 @@ import csv
 
 import keras
 import numpy as np
+import pytest
 
 import tfsparsecap as sc
 from tfsparsecap.captioning.data.tokenizers import WordTokenizer
@@ -60,23 +61,20 @@ def test_validation_logs_the_scores_that_can_be_computed(monkeypatch):
     assert set(logs) == {"validation_BLEU-4"}
 
 
-def test_the_remaining_time_is_reported_from_the_second_epoch_on(monkeypatch):
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        (0, ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]),
+        (3, ["3 of 8 epochs done, about 10 min left", "4 of 8 epochs done, about 12 min left"]),
+    ],
+    ids=["one iteration", "iterations follow"],
+)
+def test_the_remaining_time_is_reported_from_the_second_epoch_on(later, expected, monkeypatch):
     messages = []
-    callback = TimeLeft(messages.append)
+    callback = TimeLeft(messages.append, more_epochs=later)
     callback.set_params({"epochs": 5})
     clock = iter([100.0, 220.0, 400.0])
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(clock))
     for epoch in (2, 3, 4):
         callback.on_epoch_begin(epoch)
-    assert messages == ["3 of 5 epochs done, about 4 min left", "4 of 5 epochs done, about 3 min left"]
-
-
-def test_the_remaining_time_includes_epochs_of_later_iterations(monkeypatch):
-    messages = []
-    callback = TimeLeft(messages.append, more_epochs=3)
-    callback.set_params({"epochs": 5})
-    clock = iter([100.0, 220.0])
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(clock))
-    for epoch in (3, 4):
-        callback.on_epoch_begin(epoch)
-    assert messages == ["4 of 8 epochs done, about 8 min left"]
+    assert messages == expected

@@ -100,19 +100,6 @@ def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty(r
         penalise_gammas(SimpleNamespace(backbone=plain), 0.5)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-def test_large_gammas_of_a_trained_encoder_are_penalised(slim_settings, tmp_path):
-    settings = [*slim_settings, "training.slim=null", "training.epochs=1", "pruning=null"]
-    settings += ["training.restore_best=false", "training.validation_images=0"]
-    losses = {}
-    for weight in (0, 0.1):
-        run, _, _ = train(tmp_path / str(weight), [*settings, f"training.gamma_l2={weight}"])
-        losses[weight] = float(history(run)[0]["loss"])
-    # The gammas of the blocks of 16, 32 and 64 channels start at one.
-    assert losses[0.1] - losses[0] == pytest.approx(0.1 * (16 + 16 + 32 + 32 + 64), rel=0.1)
-
-
 def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
     slimming, head = EncoderSlimming(Slim(iterations=1), encoder, records), keras.layers.Dense(2)

@@ -163,17 +163,6 @@ def test_two_workers_equal_one_process_and_survive_a_kill(settings, alone, tmp_p
     assert folder.model.is_file()
 
 
-@pytest.mark.slow
-def test_workers_with_contradictory_settings_end_with_the_same_sentence(settings, tmp_path):
-    codes, printed = start(tmp_path, settings, more=((), ["training.learning_rate=0.7"]))
-    assert codes == [2, 2], printed
-    sentences = [line for text in printed for line in text.splitlines() if line.startswith("error: ")]
-    assert len(sentences) == 2 and len(set(sentences)) == 1
-    assert "has another training.learning_rate than the chief" in sentences[0] and not list(
-        tmp_path.iterdir()
-    )
-
-
 class Stopped(Exception):
     """Simulates a power failure."""
 

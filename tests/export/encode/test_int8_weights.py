@@ -105,21 +105,6 @@ def test_a_network_gets_int8_where_the_format_has_nothing_better(pruned, check_o
         check_outputs(content, sample, np.asarray(network(sample["map"])), 0.03)
 
 
-def test_zeros_can_be_stored_for_comparison(pruned):
-    _, float32, samples = pruned
-    _, layers = quantize_network(float32, samples, format="dense-int8")
-    assert {layer.encoding for layer in layers} == {encodings.INT8}
-
-
-def test_layers_can_stay_float(pruned):
-    network, float32, samples = pruned
-    sources = graph.weight_sources(network)
-    _, layers = quantize_network(
-        float32, samples, format="auto", keep_float=["classes/kernel"], sources=sources
-    )
-    assert {layer.role for layer in layers} == {sparse.CONVOLUTION}
-
-
 def test_shared_kernels_stay_float_with_a_note():
     x = keras.Input((8, 8, 4), name="x")
     shared, own = (keras.layers.Conv2D(4, 3, padding="same") for _ in range(2))

@@ -150,7 +150,7 @@ def test_many_offsets_to_one_table_are_rejected_quickly():
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("length", [0x7FFFFFFF, 0xFFFFFFFF, 0x40000000, 50_000])
+@pytest.mark.parametrize("length", [0x7FFFFFFF, 50_000])
 @pytest.mark.parametrize("field", [1, 2, 4, 7])
 def test_absurd_lengths_are_rejected_with_little_memory(field, length):
     content = bytearray(flatfile.write_model(tiny_model()))

@@ -214,16 +214,6 @@ def test_an_unreachable_hub_is_reported(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_saved_network_stays_frozen_as_a_backbone(tmp_path):
-    encoder = TinyViTEncoder("stages.1.blocks.0", image_size=SIZE, weights=None)
-    encoder.backbone.save(tmp_path / "encoder.keras")
-    encoder.replace(keras.saving.load_model(tmp_path / "encoder.keras"))
-    assert not [weight.path for weight in encoder.weights if weight.trainable]
-    encoder.trainable = True
-    assert "qkv/kernel" in str([weight.path for weight in encoder.trainable_weights])
-
-
-@pytest.mark.slow
 def test_the_catalogue_has_its_size():
     network, entry = tiny_vit_5m(), CATALOGUE["tiny_vit_5m"]
     counted = summary(network, compress=False, print_fn=lambda text: None)
