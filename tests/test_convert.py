@@ -294,3 +294,14 @@ def test_other_captioners_and_paths_are_refused(capsys, copied, monkeypatch, val
     monkeypatch.chdir(copied)
     changed(copied, **values)
     assert message in refused(capsys, copied, *more)
+
+
+@pytest.mark.slow
+def test_features_of_a_tsv_give_the_originals_caption(capsys, converted, published, features, tmp_path):
+    tsv_of(features, ["391895"], tmp_path / "a.tsv")
+    assert exit_code(convert.main, tmp_path / "a.tsv", "--output", tmp_path / "bu") == 0
+    assert "37 to 37 of 2048 numbers" in capsys.readouterr().out
+    assert exit_code(caption.main, converted, "--features", tmp_path / "bu", "391895", "--json") == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    expected = json.loads((published / "expected.json").read_text())
+    assert result["captions"][0]["caption"] == expected["published"]["391895"]["beam_2"]

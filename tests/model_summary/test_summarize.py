@@ -108,6 +108,75 @@ def test_up_down_pruned_has_the_published_sizes(fixtures):
         assert megabytes == pytest.approx(float(row["Decoder Size (MB)"]), rel=3e-3)
 
 
+@pytest.fixture(scope="module")
+def published_soft_attention():
+    """The kernels of the published Soft-Attention decoders, by cell, as a model."""
+
+    def make(cell):
+        gates = {"lstm": [4 * 512], "gru": [2 * 512, 512]}[cell]
+        kernels = {
+            "rnn_initial_state": (1024, 512),
+            "memory_layer": (832, 512),
+            "value_layer": (832, 512),
+            "query_layer": (512, 512),
+            "attention_v": (512, 1),
+            "output_projection": (512, 9962),
+            **{f"cell_{number}": (256 + 512 + 512, gate) for number, gate in enumerate(gates)},
+        }
+        inputs = {name: keras.Input((rows,), name=name) for name, (rows, _) in kernels.items()}
+        outputs = [
+            layers.Dense(columns, use_bias=False, name=f"{name}_kernel")(inputs[name])
+            for name, (_, columns) in kernels.items()
+        ]
+        words = keras.Input((1,), dtype="int32", name="words")
+        outputs.append(layers.Embedding(9962, 256, name="embedding_map")(words))
+        return keras.Model([*inputs.values(), words], outputs)
+
+    return make
+
+
+COLUMNS = {
+    "Initial state": "rnn_initial_state_kernel",
+    "LSTM kernel": "cell_0_kernel",
+    "Key layer": "memory_layer_kernel",
+    "Value layer": "value_layer_kernel",
+    "Query layer": "query_layer_kernel",
+    "QK projection": "attention_v_kernel",
+    "Word embedding": "embedding_map",
+    "Output layer": "output_projection_kernel",
+}
+
+
+def test_the_published_soft_attention_has_11_9_million_weights(fixtures, published_soft_attention):
+    """Only with these sizes do the published sparsities of the layers give the published overall sparsity."""
+    rows = {row.name: row.figures for row in quiet(published_soft_attention("lstm")).rows}
+    sizes = {column: rows[name].weights for column, name in COLUMNS.items()}
+    assert sum(sizes.values()) == 11_911_168
+    name = "progression__Sparsity_progression_using_the_proposed_pruning_method.tsv"
+    with open(fixtures / "published_curves" / name, encoding="utf-8") as file:
+        progress = list(csv.DictReader(file, delimiter="\t"))
+    for step in progress:
+        overall = sum(float(step[column]) * size for column, size in sizes.items()) / sum(sizes.values())
+        assert overall == pytest.approx(float(step["Overall"]), abs=2e-7)
+
+
+@pytest.mark.parametrize(
+    ("cell", "encoder"),
+    [("lstm", ""), ("gru", ""), pytest.param("lstm", "Inception-V1_", marks=pytest.mark.slow)],
+)
+def test_soft_attention_pruned_has_the_published_nonzeros(cell, encoder, fixtures, published_soft_attention):
+    decoder = published_soft_attention(cell)
+    network = inception_v1(224) if encoder else None
+    name = f"performance__Pruning_Soft-Attention_{encoder}{cell.upper()}_MS-COCO_CIDEr.tsv"
+    with open(fixtures / "published_curves" / name, encoding="utf-8") as file:
+        published = {float(row["Sparsity"]): row["NNZ"] for row in csv.DictReader(file, delimiter="\t")}
+    assert list(published) == [0.8, 0.9, 0.95, 0.975]
+    for sparsity, nonzeros in published.items():
+        models = [with_zeros(model, sparsity) for model in (decoder, network) if model is not None]
+        left = sum(quiet(model).totals[PRUNABLE].nonzeros for model in models)
+        assert f"{left / 1e6:.1f} M" == nonzeros
+
+
 @pytest.mark.parametrize("block_shape", [(1, 1), (16, 1)])
 def test_gated_models_count_like_stripped_ones(block_shape):
     model = sequential(

@@ -117,6 +117,19 @@ def test_any_kind_of_model_can_be_pruned_trained_and_stripped(make):
     assert "tfsparsecap" not in str(model.get_config())
 
 
+def test_stored_weights_do_not_change_until_stripping():
+    model = sequential()
+    kernel = np.asarray(model.layers[1].kernel)
+    prune(model, Supermask(0.5, total_steps=8))
+    gate = model.layers[1].kernel_gate
+    closed = RANDOM.random(kernel.shape) < 0.5
+    gate.logits.assign(np.where(closed, -5.0, 5.0))
+    np.testing.assert_array_equal(model.layers[1].stored_weight("kernel"), kernel)
+    np.testing.assert_array_equal(model.layers[1].kernel, kernel * ~closed)
+    strip_pruning(model)
+    np.testing.assert_array_equal(model.layers[1].kernel, kernel * ~closed)
+
+
 def test_layers_without_gates_are_listed_with_the_reason():
     inputs = keras.Input((3, 8))
     x = keras.layers.Dense(8, name="frozen", trainable=False)(inputs)
@@ -254,6 +267,25 @@ def test_frozen_layers_get_no_gates_by_default():
         "BatchNormalization has no gated form",
         "skipped",
     ]
+
+
+@pytest.mark.slow
+def test_gates_of_a_completely_frozen_model_learn():
+    keras.utils.set_random_seed(1)
+    model = functional()
+    model.trainable = False
+    weights = without_gates(model)
+    prune(model, Supermask(0.6, total_steps=12), prune_frozen=True)
+    logits = [id(gate.logits) for gate in gates(model)]
+    assert [id(variable) for variable in model.trainable_variables] == logits
+    assert [id(variable) for variable in model.trainable_weights] == logits
+    assert len(model.weights) == len(model.trainable_weights) + len(model.non_trainable_weights)
+    assert len(model.variables) == len(model.trainable_variables) + len(model.non_trainable_variables)
+    model.compile("adam", LOSS)
+    model.fit(X, Y, batch_size=4, epochs=3, verbose=0)
+    assert float(model.pruning.current_sparsity()) == pytest.approx(0.6, abs=0.01)
+    for path, values in without_gates(model).items():
+        np.testing.assert_array_equal(values, weights[path], err_msg=path)
 
 
 def test_a_layer_that_loses_nearly_all_weights_is_named():

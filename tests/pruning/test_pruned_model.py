@@ -216,6 +216,17 @@ def test_pruned_models_of_classes_that_are_not_registered_are_loaded_with_custom
         assert again.pruning.gates and isinstance(again, kind)
 
 
+def test_a_stripped_model_can_be_compiled_and_trained():
+    model = prune(sequential(), Supermask(0.75, total_steps=4))
+    model.compile("adam", LOSS)
+    model.fit(X, Y, batch_size=4, verbose=0)
+    strip_pruning(model)
+    assert not model.get_compile_config()
+    model.compile("sgd", LOSS)
+    assert set(model.fit(X, Y, verbose=0).history) == {"loss"}
+    assert type(model.optimizer) is keras.optimizers.SGD
+
+
 @pytest.mark.slow
 def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
     model = sequential()
@@ -238,6 +249,24 @@ def test_a_compiled_model_keeps_its_settings_with_a_new_optimizer():
     history = model.fit(X, Y, batch_size=4, epochs=2, verbose=0).history
     assert set(history) == {"loss", "accuracy", "sparsity"}
     assert history["sparsity"][-1] == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.slow
+def test_mixed_precision_with_loss_scaling():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = sequential()
+        model.compile("adam", LOSS)
+        prune(model, SupermaskLoss(0.75, total_steps=8))
+        before = [np.asarray(gate.logits) for gate in gates(model)]
+        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0)
+        assert all(np.any(old != new.logits) for old, new in zip(before, gates(model), strict=True))
+        assert all(np.all(np.isfinite(weight)) for weight in model.weights)
+        strip_pruning(model)
+        assert model.predict(X, verbose=0).dtype == "float16"
+    finally:
+        keras.config.set_dtype_policy("float32")
 
 
 @pytest.mark.slow

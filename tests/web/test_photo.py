@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from tfsparsecap.captioning.data.images import read_image
 
 from ..captioning.data.test_colours import P3, rgb_profile
-from .conftest import MODULES_ONLY, PHOTOGRAPHS, REPOSITORY, launch
+from .conftest import MODULES_ONLY, PHOTOGRAPHS, REPOSITORY, finished, launch
 
 # Images of all modes, formats and orientations, with Pillow's pixels.
 FIXTURES = REPOSITORY / "android_demo/app/src/test/resources/captioner"
@@ -169,6 +169,24 @@ def test_fifty_megapixels_take_little_memory(site, open_page, browser, tmp_path,
         assert used < most
         assert np.array_equal(pixels, read_image(tmp_path / name, 224))
         fresh.close()
+
+
+@pytest.mark.slow
+def test_the_page_shows_fifty_megapixels_in_little_memory(site, browser, tmp_path, record_property):
+    """The copy on the page is a small one."""
+    with Image.open(PHOTOGRAPHS[0]) as image:
+        image.resize((8660, 5774), Image.Resampling.NEAREST).save(tmp_path / "a.jpg")
+    fresh = launch(browser.browser_type)
+    page = fresh.new_page()
+    page.goto(site.url)
+    finished(page.locator("#sentence")).to_have_text("Ready for a photo.")
+    before = largest_renderer(fresh)
+    page.set_input_files("#choose", tmp_path / "a.jpg")
+    finished(page.locator("#time")).to_contain_text("ms to caption it")
+    used = largest_renderer(fresh)
+    record_property("message", f"MEASURED page with 50 megapixels: {used:.0f} MB, without {before:.0f} MB")
+    assert used < before + 100
+    fresh.close()
 
 
 def largest_renderer(browser) -> float:

@@ -64,6 +64,10 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
 @pytest.mark.parametrize("image", IMAGES)
 def test_log_probabilities_equal_the_originals(published, folder, fixtures, expected, features, image):
     tokens = np.array([expected[image]["teacher_forced_input_ids"]], "int32")
@@ -101,9 +105,52 @@ def test_sparsity_of_each_layer_equals_the_published_one(published, folder):
     assert sum(np.count_nonzero(weight) for weight in weights) == int(row["nnz"])
 
 
+def test_padded_regions_change_nothing(published, batch, features):
+    tokens = np.full((5, 3), 4, "int32")
+    mask = np.array([np.arange(batch.shape[1]) < len(each) for each in features.values()])
+    garbage = np.where(mask[..., None], batch, np.nan)
+    alone = [published({"features": each[None], "tokens": tokens[:1]})[0] for each in features.values()]
+    for inputs in ({"features": batch}, {"features": garbage, "mask": mask}):
+        np.testing.assert_allclose(published({**inputs, "tokens": tokens}), alone, atol=1e-4)
+
+
 def test_images_without_regions_give_finite_logits(captioner, inputs):
     logits = captioner({**inputs, "features": np.zeros((3, 4, 7), "float32")})
     assert np.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("share", [None, "kv"])
+def test_two_steps_in_numpy(captioner, inputs, share):
+    if share:
+        captioner = UpDown.from_config({**captioner.get_config(), "share_attention": share})
+    weights = published_arrays(captioner)
+    pooled = np.random.default_rng(3).normal(size=(3, 7)).astype("float32")
+
+    def linear(name, x):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def lstm(name, x, hidden, carry):
+        gates = x @ weights[f"{name}.weight_ih"].T + weights[f"{name}.bias_ih"]
+        gates = gates + hidden @ weights[f"{name}.weight_hh"].T + weights[f"{name}.bias_hh"]
+        i, f, g, o = np.split(gates, 4, axis=1)
+        carry = sigmoid(f) * carry + sigmoid(i) * np.tanh(g)
+        return sigmoid(o) * np.tanh(carry), carry
+
+    regions = np.maximum(linear("att_embed.0", inputs["features"]), 0)
+    keys = linear("ctx2att", regions)
+    image = np.maximum(linear("fc_embed.0", pooled), 0)
+    h1 = c1 = h2 = c2 = np.zeros((3, 8))
+    expected = []
+    for token in inputs["tokens"].T[:2]:
+        word = np.maximum(weights["embed.0.weight"][token], 0)
+        h1, c1 = lstm("core.att_lstm", np.concatenate([h2, image, word], 1), h1, c1)
+        energy = np.tanh(keys + linear("core.attention.h2att", h1)[:, None])
+        attention = np.exp(log_softmax(linear("core.attention.alpha_net", energy)[..., 0]))
+        context = np.einsum("bn,bnd->bd", attention, keys if share else regions)
+        h2, c2 = lstm("core.lang_lstm", np.concatenate([context, h1], 1), h2, c2)
+        expected.append(linear("logit.3", np.maximum(linear("logit.0", h2), 0)))
+    logits = captioner({**inputs, "pooled": pooled})
+    np.testing.assert_allclose(logits[:, :2], np.stack(expected, axis=1), atol=1e-5)
 
 
 def test_initial_weights_are_distributed_like_the_originals():

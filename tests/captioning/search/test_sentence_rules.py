@@ -129,6 +129,21 @@ def test_beam_search_equals_a_search_with_python_lists(beam, options):
         assert_equal(token_ids[image], scores[image], python_search(captioner, one, beam, LENGTH, **options))
 
 
+@pytest.mark.parametrize(
+    ("beam", "seed"), [(1, 1), *(pytest.param(beam, 3, marks=pytest.mark.slow) for beam in (3, 5))]
+)
+def test_exported_files_give_the_same_captions(beam, seed):
+    captioner = make(seed)
+    specs = {"features": tf.TensorSpec((1, 4, 7), tf.float32)}
+    content = caption_graph.caption_graph(captioner, specs, beam, LENGTH, rules=rules_of(captioner))
+    run = Interpreter(model_content=content).get_signature_runner()
+    for image in range(5):
+        inputs = features(1, seed=image)
+        outputs = run(**inputs)
+        expected = python_search(captioner, inputs, beam, LENGTH)
+        assert_equal(outputs["token_ids"], outputs["scores"], expected)
+
+
 def faults(words):
     """What is wrong with a caption, as a reader sees it."""
     found = {"unknown"} if "<unk>" in words else set()

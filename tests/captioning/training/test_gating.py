@@ -187,6 +187,27 @@ def test_scheme_a_prunes_the_frozen_encoder_and_keeps_all_masks_in_fine_tuning(c
 
 
 @pytest.mark.slow
+def test_scheme_b_prunes_both_in_fine_tuning(captioner, configured):
+    config, before = configured("B", "magnitude"), values(captioner)
+    expected = kernels(captioner)
+    gate_captioner(captioner, config, STEPS)
+    assert not gates(captioner) and not hasattr(captioner, "pruning")
+
+    captioner.encoder.trainable = True
+    gate_for_fine_tuning(captioner, config, STEPS)
+    assert tuple(map(set, masks(captioner))) == expected
+    trainer(captioner)(STEPS)
+    chosen = masks(captioner)
+    for old, now, opened in zip(before, values(captioner), chosen, strict=True):
+        assert_trained(old, now, opened)
+    assert all(closed(part) > 0.3 for part in chosen)
+    assert_stripped_to(captioner, 0.8)
+    # Offsets and means of batch normalisation start at 0 and are trained without a mask.
+    free = {path: array for path, array in values(captioner)[1].items() if path not in expected[1]}
+    assert len(free) == 3 * 9 and closed(free) < 0.3
+
+
+@pytest.mark.slow
 def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(captioner, configured):
     config, before = configured("C", "supermask"), values(captioner)
     expected = kernels(captioner)

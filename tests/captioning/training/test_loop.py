@@ -10,7 +10,7 @@ from tfsparsecap.captioning.models.plain_transformer import Transformer
 from tfsparsecap.captioning.models.soft_attention import SoftAttention
 from tfsparsecap.captioning.settings.training_section import Training
 from tfsparsecap.captioning.training.adam import make_optimizer
-from tfsparsecap.captioning.training.loop import Loop
+from tfsparsecap.captioning.training.loop import STEPS_PER_REPORT, Loop, StepLogs
 from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import Gradual, prune
@@ -159,11 +159,49 @@ def test_two_devices_take_the_same_steps_as_one():
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
+@pytest.mark.slow
+def test_dropout_runs_on_two_devices():
+    strategy = two_devices()
+    with strategy.scope():
+        model = make_captioner(dropout=0.5)
+    Loop(model, strategy=strategy).run(batches_of, epochs=1)
+
+
+class LastLogs(keras.callbacks.TensorBoard):
+    """Records the logs that Keras's callbacks get after a step."""
+
+    def __init__(self):
+        keras.callbacks.Callback.__init__(self)
+        self.seen = []
+
+    set_model = set_params = on_train_begin = on_train_batch_begin = on_train_end = lambda *_, **__: None
+    on_epoch_begin = on_epoch_end = lambda *_, **__: None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(logs)
+
+
 def quick_loop(losses):
     """A loop whose steps have these losses and do nothing else."""
     loop, left = Loop(make_captioner()), iter(losses)
     loop.train_step = lambda batch: {"loss": tf.constant(next(left)), "sparsity": tf.constant(0.5)}
     return loop
+
+
+def test_between_reports_logs_stay_on_the_device(monkeypatch):
+    losses, fetches, fetch = [float(step) for step in range(60)], [], StepLogs.fetch
+    monkeypatch.setattr(StepLogs, "fetch", lambda logs: fetches.append(len(logs)) or fetch(logs))
+    shown, ends = LastLogs(), Recorder()
+    record_end = keras.callbacks.Callback()
+    record_end.on_epoch_end = ends.on_epoch_end
+    quick_loop(losses).run(lambda epoch: tf.data.Dataset.range(60), epochs=1, callbacks=[shown, record_end])
+    assert fetches == [1, STEPS_PER_REPORT, 2 * STEPS_PER_REPORT, 60]
+    assert [step for step, logs in enumerate(shown.seen) if logs] == [0, 24, 49]
+    assert shown.seen[24] == {"loss": 24.0, "sparsity": 0.5}
+    assert ends.epochs[0]["loss"] == pytest.approx(np.mean(losses)) and ends.epochs[0]["sparsity"] == 0.5
+    every = Recorder()
+    quick_loop(losses).run(lambda epoch: tf.data.Dataset.range(60), epochs=1, callbacks=[every])
+    assert every.losses == losses
 
 
 def test_a_loss_that_is_not_finite_between_reports_is_named_with_its_step():
@@ -207,3 +245,17 @@ def test_noam_is_the_schedule_of_the_transformer_paper(step):
     optimizer.iterations.assign(step - 1)
     assert float(optimizer.learning_rate) == pytest.approx(expected, rel=1e-5)
     assert (optimizer.beta_2, optimizer.epsilon) == (0.98, 1e-9)
+
+
+def test_the_encoder_has_its_own_learning_rate():
+    settings = Training(learning_rate=0.1, encoder_learning_rate=0.01, clip_norm=None, schedule="constant")
+    encoder, decoder = keras.Variable([1.0, 2.0]), keras.Variable([1.0, 2.0])
+    optimizer = make_optimizer(settings, 10, encoder_variables=[encoder])
+    expected = keras.Variable([1.0, 2.0]), keras.Variable([1.0, 2.0])
+    others = keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.1)
+    for gradient in (tf.constant([1.0, -3.0]), tf.constant([0.1, 2.0])):
+        optimizer.apply([gradient, gradient], [encoder, decoder])
+        for other, variable in zip(others, expected, strict=True):
+            other.apply([gradient], [variable])
+    np.testing.assert_allclose(encoder, expected[0], rtol=1e-6)
+    np.testing.assert_allclose(decoder, expected[1], rtol=1e-6)

@@ -159,6 +159,28 @@ def train_on(model, steps, reward=contains_five):
 
 
 @pytest.mark.slow
+def test_rewarded_tokens_become_more_frequent():
+    rewards = train_on(make_captioner(), 60)
+    assert np.mean(rewards[:5]) < 0.6
+    assert np.mean(rewards[-5:]) > 0.9
+
+
+@pytest.mark.slow
+def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
+    model, rewards = make_captioner(), []
+    seen = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: rewards.append(logs["reward"]),
+        on_epoch_end=lambda epoch, logs: rewards.append(logs["reward"]),
+    )
+    loop = make_loop(model, keras.optimizers.Adam(0.02), contains_five, samples=8)
+    batches = tf.data.Dataset.from_tensors((inputs_of(model), indices())).repeat(5)
+    loop.run(lambda epoch, **options: batches, epochs=1, callbacks=[seen])
+    *steps, epoch = rewards
+    assert len(set(steps)) > 1
+    assert epoch == pytest.approx(np.mean(steps), rel=1e-6)
+
+
+@pytest.mark.slow
 def test_fixed_masks_stay_fixed():
     model = prune(make_captioner(), Magnitude(0.5))
     kept = [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]
@@ -176,6 +198,23 @@ def test_trained_gates_are_trained_on_rewards(monkeypatch):
     before = [np.array(gate.logits) for gate in model.pruning.gates]
     train_on(model, 3)
     assert any((np.array(g.logits) != old).any() for g, old in zip(model.pruning.gates, before, strict=True))
+
+
+def test_samples_depend_on_seed_and_step_only(monkeypatch):
+    monkeypatch.setattr(tf, "function", lambda function: function)
+    seen = []
+
+    def reward(captions, images):
+        seen.append(captions.copy())
+        return np.zeros(len(captions))
+
+    model = make_captioner(dropout=0.5)
+    for _ in range(2):
+        train_on(model, 2, reward)  # without rewards nothing changes
+    np.testing.assert_array_equal(seen[0], seen[2])
+    np.testing.assert_array_equal(seen[1], seen[3])
+    assert (seen[0] != seen[1]).any()
+    assert seen[0].shape == (4 * 8, LENGTH)
 
 
 #: Sizes of the captioners of runs; ACORT has digits as tokens and shared layers.

@@ -12,7 +12,7 @@ from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.training.callbacks import SaveEpoch
+from tfsparsecap.captioning.training.callbacks import SaveEpoch, Validation
 from tfsparsecap.captioning.training.loop import Loop
 from tfsparsecap.captioning.training.phases import phases
 from tfsparsecap.captioning.training.train_run import train_run
@@ -142,6 +142,23 @@ def test_a_run_in_float16_scales_the_loss_and_resumes_to_the_same_weights(tiny_s
     resume_last_epoch(folder, settings)
     captioner = FinishedRun.load(folder.path).captioner
     assert {layer.dtype_policy.name for layer in captioner._flatten_layers()} == {"float32"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
+def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp_path, monkeypatch):
+    scores = iter([0.1, 0.5, 0.3])
+
+    def validate(self, epoch, logs=None):
+        logs["validation_CIDEr"] = next(scores)
+
+    monkeypatch.setattr(Validation, "on_epoch_end", validate)
+    more = ["pruning=null", "training.restore_best=true", "training.epochs=3", "training.batch_size=50"]
+    folder, _, messages = train(tmp_path, [*tiny_settings, *more])
+    assert "restoring the weights of epoch 2, the best on validation" in messages
+    best = [array for key, array in arrays(folder.checkpoint(2)).items() if key.startswith("model/")]
+    for kept in FinishedRun.load(folder.path).captioner.get_weights():
+        assert any(np.array_equal(kept, array) for array in best)
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ from tfsparsecap.captioning.models import (
 )
 from tfsparsecap.captioning.models.image_encoders.inception_v1 import inception_v1
 from tfsparsecap.errors import InputError
-from tfsparsecap.pruning import Supermask, prune
+from tfsparsecap.gates import gated_layers
+from tfsparsecap.pruning import Supermask, SupermaskLoss, prune, strip_pruning
 from tfsparsecap.slimming.plan import slim
 
 from .timm_features import CHANNELS, FILE, NETWORKS, fill, image
@@ -156,6 +157,14 @@ def classifier(encoder):
     return keras.Model(image, keras.layers.Dense(3, name="head")(x))
 
 
+def kernels_and_statistics(encoder):
+    return {weight.path: np.asarray(weight) for weight in encoder.weights if "gate" not in weight.path}
+
+
+def gates_of(encoder):
+    return [layer.kernel_gate for layer in convolutions(encoder)]
+
+
 MOBILENET = [("conv1", "GatedConv2D")] + [
     (f"conv_{kind}_{number}", "GatedDepthwiseConv2D" if kind == "dw" else "GatedConv2D")
     for number in range(1, 14)
@@ -168,6 +177,64 @@ def test_every_convolution_of_mobilenet_is_gated(frozen):
     encoder = MobileNetV1Encoder(0.25, image_size=32, weights=None, trainable=not frozen)
     prune(classifier(encoder), Supermask(0.5, total_steps=10), prune_frozen=frozen, skip="head")
     assert [(layer.name, type(layer).__name__) for layer in convolutions(encoder)] == MOBILENET
+
+
+@pytest.mark.slow
+def test_gates_of_a_frozen_encoder_learn_while_its_weights_do_not_change(images):
+    keras.utils.set_random_seed(4)
+    encoder = small(layer="conv_pw_1_relu", dtype="mixed_bfloat16")
+    model = classifier(encoder)
+    head = np.asarray(model.get_layer("head").kernel)
+    before = kernels_and_statistics(encoder)
+    prune(model, Supermask(0.7, total_steps=8), prune_frozen=True)
+    assert "it is not trainable" not in model.pruning.ungated_layers.values()
+    trained = {id(variable) for variable in model.trainable_variables}
+    assert trained == {
+        *(id(gate.logits) for gate in gates_of(encoder)),
+        *(id(weight) for weight in model.get_layer("head").trainable_variables),
+    }
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    labels = np.array([0, 1])
+    history = model.fit(images, labels, batch_size=1, epochs=4, verbose=0).history
+    assert history["sparsity"][-1] == pytest.approx(0.7, abs=1e-3)
+    assert any(np.any(np.asarray(gate.logits) < 0) for gate in gates_of(encoder))
+    after = kernels_and_statistics(encoder)
+    assert set(after) == set(before)
+    for path, values in before.items():
+        np.testing.assert_array_equal(after[path], values, err_msg=path)
+    assert np.any(model.get_layer("head").kernel != head)
+
+    # If it is trainable, all variables are trained.
+    encoder.trainable = True
+    assert len(model.trainable_variables) == len(trained) + len(encoder.backbone.trainable_variables) - len(
+        gates_of(encoder)
+    )
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    model.fit(images, labels, verbose=0)
+    moved = [
+        path for path, values in kernels_and_statistics(encoder).items() if np.any(values != before[path])
+    ]
+    assert any("moving_mean" in path for path in moved) and any("kernel" in path for path in moved)
+
+    # If it is frozen again, only the gates are trained.
+    encoder.trainable = False
+    assert {id(variable) for variable in model.trainable_variables} == trained
+    strip_pruning(model)
+    assert not gated_layers(model) and encoder.trainable_variables == []
+    kernels = [np.asarray(layer.kernel) for layer in [*convolutions(encoder), model.get_layer("head")]]
+    zeros = 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels)
+    assert zeros == pytest.approx(0.7, abs=1e-3)
+
+
+def test_gates_of_a_frozen_encoder_are_sampled_in_training(images):
+    encoder = small()
+    model = prune(classifier(encoder), SupermaskLoss(0.5, total_steps=100), prune_frozen=True)
+    for gate in gates_of(encoder):
+        gate.logits.assign(gate.logits * 0.4)  # sigmoid(2): one in eight is sampled closed
+    rounded = np.asarray(model(images))
+    np.testing.assert_array_equal(model(images, training=False), rounded)
+    first, second = np.asarray(model(images, training=True)), np.asarray(model(images, training=True))
+    assert np.any(first != rounded) and np.any(first != second)
 
 
 def test_a_smaller_network_replaces_the_backbone_and_is_saved(images):
