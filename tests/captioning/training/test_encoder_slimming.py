@@ -10,7 +10,7 @@ from PIL import Image
 from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.models import MobileNetV1Encoder
-from tfsparsecap.captioning.settings.training_section import Slim
+from tfsparsecap.captioning.settings.sections import Slim
 from tfsparsecap.captioning.training.callbacks import SaveEpoch
 from tfsparsecap.captioning.training.encoder_slimming import EncoderSlimming, penalise_gammas, sample_batches
 from tfsparsecap.core.keras_internals import optimizer_slots, optimizer_variables

@@ -1,19 +1,17 @@
 """Data sets, tokenizers, and batches of images and captions.
 
 A data source (`flickr`, `coco`, `caption_table` or the generated `scenes`) returns records of images with
-their captions, splits and perhaps labels; bad entries are listed, not fatal (`records`), and a photograph in
-two splits is refused (`copies`). Captions become numbers by `tokenizers`, `sentencepiece` or `radix`. Images
-are read by `images`; their features come from a folder (`region_features`) or are computed once and kept
-(`feature_cache`, with `litert_encoder`). `pipeline` makes batches of all this, the same ones for the same
-epoch.
+their captions, splits and perhaps labels; bad entries are listed, not fatal, and a photograph in two splits
+is refused (`records`). Captions become numbers by `tokenizers`, `sentencepiece` or `radix`. Images are read
+by `images`; their features come from a folder (`region_features`) or are computed once and kept
+(`feature_cache`). `pipeline` makes batches of all this, the same ones for the same epoch.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from tfsparsecap.captioning.data import caption_table, coco, flickr, scenes
-from tfsparsecap.captioning.data.copies import copies_across_splits, described
-from tfsparsecap.captioning.data.records import CaptionData
+from tfsparsecap.captioning.data.records import CaptionData, copies_across_splits, described
 from tfsparsecap.errors import InputError, unknown_name
 
 #: Data sources by the value of `data.kind`.

@@ -11,7 +11,7 @@ from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
 from tfsparsecap.captioning.runs.run_folder import RunFolder
-from tfsparsecap.captioning.settings.training_section import Slim
+from tfsparsecap.captioning.settings.sections import Slim
 from tfsparsecap.core.files import atomic_path
 from tfsparsecap.core.keras_internals import restart_averages
 from tfsparsecap.core.saved_models import load_model

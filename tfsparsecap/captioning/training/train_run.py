@@ -22,9 +22,9 @@ from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.precision import products
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training import distribution
-from tfsparsecap.captioning.training.adam import make_optimizer
 from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation
 from tfsparsecap.captioning.training.cluster import Cluster
+from tfsparsecap.captioning.training.distribution import lost_workers
 from tfsparsecap.captioning.training.encoder_slimming import EncoderSlimming, penalise_gammas
 from tfsparsecap.captioning.training.gating import (
     final_captioner,
@@ -35,22 +35,19 @@ from tfsparsecap.captioning.training.gating import (
     rewinds_to_initial_weights,
     train_encoder,
 )
-from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, phases
-from tfsparsecap.captioning.training.start import (
+from tfsparsecap.captioning.training.other_runs import (
     load_initial_weights,
     load_start,
+    load_teachers,
     newest_checkpoint,
     objects_of_run,
+    save_teaching,
     start_at_frequencies,
     start_with,
-)
-from tfsparsecap.captioning.training.teachers import (
-    load_teachers,
-    save_teaching,
     teacher_captions,
     teacher_data,
 )
-from tfsparsecap.captioning.training.workers import lost_workers
+from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, make_optimizer, phases
 from tfsparsecap.core.files import atomic_path, atomic_write
 from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
