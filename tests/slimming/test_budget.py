@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tfsparsecap.model_summary.figures import ALL
 from tfsparsecap.model_summary.summarize import summary
+from tfsparsecap.model_summary.summary_tables import ALL
 from tfsparsecap.slimming.budget import Costs
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.operation_graph import trace

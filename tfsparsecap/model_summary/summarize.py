@@ -10,11 +10,20 @@ from tfsparsecap.core import keras_internals
 from tfsparsecap.core.model_call import check_model
 from tfsparsecap.errors import check_number
 from tfsparsecap.model_summary import storage
-from tfsparsecap.model_summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
 from tfsparsecap.model_summary.formulas import PRODUCT
 from tfsparsecap.model_summary.forward import Calls, Forward, forward
 from tfsparsecap.model_summary.nonzeros import Weight, nested_layers, weights_of_layer
-from tfsparsecap.model_summary.summary_tables import amount, show
+from tfsparsecap.model_summary.summary_tables import (
+    DECODER,
+    ENCODER,
+    Figures,
+    LayerRow,
+    Summary,
+    WeightRow,
+    amount,
+    show,
+    totals,
+)
 
 #: Models with at most this many weights are compressed by default, which takes some seconds.
 COMPRESSED_UP_TO = 5_000_000

@@ -51,7 +51,7 @@ class Captions(list[Caption]):
         image: the path or the id of the image; empty for an image in memory.
         error: why the image cannot be captioned; None if it is.
         objects: the objects that are probably in the image, with their probabilities, likeliest first, see
-            `objects.likely_objects`; empty if the captioner predicts none.
+            `confidence.likely_objects`; empty if the captioner predicts none.
 
     Examples:
         >>> print(Captions([Caption("a dog runs", -2.5), Caption("a dog", -3.0)])[0])
