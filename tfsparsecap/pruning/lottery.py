@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import weights_except_gates
 from tfsparsecap.pruning.fixed_mask import FixedMask
 from tfsparsecap.pruning.gradual import Gradual, closed_in_layers
@@ -204,7 +204,7 @@ class LotteryTicket(FixedMask):
         initial_weights: Sequence[np.ndarray] | None = None,
     ) -> None:
         super().__init__(sparsity, total_steps, block_shape=block_shape, allocation=allocation)
-        self.rounds = check_number("rounds", rounds, whole=True, at_least=0)
+        self.rounds = check_whole("rounds", rounds, at_least=0)
         self.rewind_to = check_number("rewind_to", rewind_to, at_least=0, below=1)
         if allocation == "gradual" and rounds > 1:
             raise InputError(f"a gradual ticket is drawn in one round: got rounds={rounds!r}")

@@ -224,11 +224,6 @@ def test_features_that_overflow_float16_are_rejected(records, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_encoder_with_another_output_shape_is_rejected(records, tmp_path):
-    with pytest.raises(ValueError, match="regions, depth"):
-        load(records, tmp_path, keras.layers.Flatten())
-
-
 def test_a_full_disk_leaves_no_files_behind(records, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

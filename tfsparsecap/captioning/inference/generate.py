@@ -16,7 +16,7 @@ from tfsparsecap.captioning.data.images import read_image, resize_image
 from tfsparsecap.captioning.data.records import REMEDY, images_in
 from tfsparsecap.captioning.data.region_features import RegionFeatures
 from tfsparsecap.captioning.inference.confidence import NOT_SURE
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 
 #: The inputs of one image: name -> array without a batch axis.
 Inputs = dict[str, np.ndarray]
@@ -367,7 +367,7 @@ def check_options(beam: int | None, samples: int | None, **sampling: Any) -> Non
         InputError: beam search and sampling are both asked for, or neither allows an option.
     """
     if beam is not None:
-        check_number("beam", beam, whole=True, at_least=1)
+        check_whole("beam", beam, at_least=1)
     if beam is not None and samples is not None:
         raise InputError("beam search and sampling exclude each other: give either beam or samples")
     for name, value in sampling.items():
