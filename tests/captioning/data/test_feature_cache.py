@@ -132,7 +132,7 @@ def test_images_may_be_copied_to_another_folder(records, tmp_path):
 
 
 def test_two_processes_compute_the_same_features_once(records, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tfsparsecap.core.locks._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("tfsparsecap.core.files._POLL_SECONDS", 0.01)
     first = load(records, tmp_path / "first", Means())
     second = tmp_path / "second"
     second.mkdir()

@@ -23,10 +23,9 @@ from tqdm import tqdm
 from tfsparsecap.captioning.data.images import read_view
 from tfsparsecap.captioning.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.core.array_files import array_header
-from tfsparsecap.core.files import DAMAGE, atomic_path, make_folder, remove_leftovers
+from tfsparsecap.core.files import DAMAGE, atomic_path, locked, make_folder, remove_leftovers
 from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap.core.keras_internals import conversion_error
-from tfsparsecap.core.locks import locked
 from tfsparsecap.errors import InputError
 
 _RUNTIME = "ai_edge_litert"

@@ -16,12 +16,11 @@ from tfsparsecap.captioning.inference.splits import captions_of_batch, readable
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.captioning.runs.checkpoints import load_weights, newest_intact, read_notes
-from tfsparsecap.captioning.runs.run_data import RunData
 from tfsparsecap.captioning.runs.run_folder import RunFolder
-from tfsparsecap.captioning.settings.build import make_captioner, objects_of
+from tfsparsecap.captioning.settings.build import RunData, make_captioner, objects_of
 from tfsparsecap.captioning.settings.schema import Config, TransformerModel
-from tfsparsecap.captioning.training.gating import rewinds_to_initial_weights
 from tfsparsecap.captioning.training.phases import phases
+from tfsparsecap.captioning.training.pruning import rewinds_to_initial_weights
 from tfsparsecap.core.files import read_json
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.nonzeros import weight_counts

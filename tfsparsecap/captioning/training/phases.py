@@ -11,11 +11,12 @@ import tensorflow as tf
 from tfsparsecap.captioning.data.pipeline import check_captions, check_count
 from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.captioning.rewards.caption_reward import CaptionReward
-from tfsparsecap.captioning.runs.run_data import RunData, caches_features
+from tfsparsecap.captioning.settings.build import RunData, caches_features
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.settings.sections import Training
-from tfsparsecap.captioning.training.hidden_states import HiddenStateLoop, regularise_encoder
+from tfsparsecap.captioning.training.hidden_states import HiddenStateLoop
 from tfsparsecap.captioning.training.loop import Loop
 from tfsparsecap.captioning.training.scst import SCSTLoop
 from tfsparsecap.core.keras_internals import DecayInUpdate, variable_index
@@ -132,6 +133,22 @@ def make_loop(
         seed=config.seed,
         strategy=strategy,
     )
+
+
+def regularise_encoder(captioner: Captioner, weight: float) -> None:
+    """Adds `weight` times the sum of the squares of all matrices of a transformer's encoder to the losses.
+
+    It replaces an earlier weight; 0 adds nothing. Captioners of other kinds stay as they are.
+
+    Reference:
+        RTIC, equation 4.
+    """
+    if not isinstance(captioner, TransformerCaptioner):
+        return
+    for layer in captioner.encoder_layers:
+        for variable in layer.trainable_variables:
+            if variable.path.endswith("/kernel"):
+                variable.regularizer = keras.regularizers.L2(weight) if weight else None
 
 
 # Of the schedule `step`: Rennie et al., https://arxiv.org/abs/1612.00563.

@@ -15,9 +15,8 @@ from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.inference.scoring import as_rows
 from tfsparsecap.captioning.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
-from tfsparsecap.captioning.runs.run_data import RunData
 from tfsparsecap.captioning.runs.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_tokenizer
+from tfsparsecap.captioning.settings.build import RunData, load_data, make_captioner, make_tokenizer
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.precision import products
 from tfsparsecap.captioning.settings.schema import Config
@@ -25,16 +24,6 @@ from tfsparsecap.captioning.training import distribution
 from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation
 from tfsparsecap.captioning.training.cluster import Cluster
 from tfsparsecap.captioning.training.distribution import lost_workers
-from tfsparsecap.captioning.training.encoder_slimming import EncoderSlimming, penalise_gammas
-from tfsparsecap.captioning.training.gating import (
-    final_captioner,
-    gate_captioner,
-    gate_for_fine_tuning,
-    keep_masks,
-    phases_differ,
-    rewinds_to_initial_weights,
-    train_encoder,
-)
 from tfsparsecap.captioning.training.other_runs import (
     load_initial_weights,
     load_start,
@@ -48,6 +37,17 @@ from tfsparsecap.captioning.training.other_runs import (
     teacher_data,
 )
 from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, make_optimizer, phases
+from tfsparsecap.captioning.training.pruning import (
+    EncoderSlimming,
+    final_captioner,
+    gate_captioner,
+    gate_for_fine_tuning,
+    keep_masks,
+    penalise_gammas,
+    phases_differ,
+    rewinds_to_initial_weights,
+    train_encoder,
+)
 from tfsparsecap.core.files import atomic_path, atomic_write
 from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError
