@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.captioning.data.records import CaptionData
+from tfsparsecap.captioning.runs.checkpoints import weights_digest
 from tfsparsecap.captioning.runs.run_folder import MAY_CHANGE
 from tfsparsecap.captioning.settings.config_files import setting_values
 from tfsparsecap.captioning.settings.schema import Config
@@ -268,10 +269,7 @@ def check_same_weights(strategy: tf.distribute.Strategy, variables: Iterable[ker
     """
     if strategy.num_replicas_in_sync == 1:
         return
-    digest = hashlib.sha256()
-    for variable in variables:
-        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    if len(set(gather(strategy, digest.hexdigest()))) > 1:
+    if len(set(gather(strategy, weights_digest(variables)))) > 1:
         raise InputError(
             "the workers would start with different weights: give all of them the same files as"
             " training.start_from and model.encoder.weights"

@@ -1,11 +1,9 @@
 """Runs that a training builds on: `training.start_from`, `training.teacher`, and its own checkpoints."""
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -15,7 +13,7 @@ from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.inference.splits import captions_of_batch, readable
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
-from tfsparsecap.captioning.runs.checkpoints import load_weights, newest_intact, read_notes
+from tfsparsecap.captioning.runs.checkpoints import load_weights, newest_intact, read_notes, weights_digest
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import RunData, make_captioner, objects_of
 from tfsparsecap.captioning.settings.schema import Config, TransformerModel
@@ -269,21 +267,12 @@ def _check_unchanged(teachers: Sequence[FinishedRun], config: Config, folder: Ru
     if not valid:
         raise InputError(f"{folder.teachers} does not describe the teachers of this run: {remedy}")
     for entry, teacher, where in zip(entries, teachers, config.training.teacher, strict=True):
-        if entry[_DIGEST] != _digest(teacher.captioner):
+        if entry[_DIGEST] != weights_digest(teacher.captioner.weights):
             raise InputError(
                 f"training.teacher: the weights of the run in {where} have changed since"
                 f" {folder.path} began to learn from it: put the old teacher back, or train under another"
                 " name="
             )
-
-
-def _digest(captioner: Captioner) -> str:
-    """SHA-256 of all weights. (Files with the same weights differ: they contain the time of saving.)"""
-    digest = hashlib.sha256()
-    for weight in captioner.weights:
-        array = keras.ops.convert_to_numpy(weight)
-        digest.update(f"{array.shape} {array.dtype}".encode() + array.tobytes())
-    return digest.hexdigest()
 
 
 def save_teaching(
@@ -297,7 +286,9 @@ def save_teaching(
         folder: of the run that is taught.
     """
     if teachers:
-        entries = [{"run": run.config.name, _DIGEST: _digest(run.captioner)} for run in teachers]
+        entries = [
+            {"run": run.config.name, _DIGEST: weights_digest(run.captioner.weights)} for run in teachers
+        ]
         folder.write_json(folder.teachers.stem, entries)
     if taught:
         folder.write_json(folder.teacher_captions.stem, taught)
