@@ -28,7 +28,7 @@ class Caption(NamedTuple):
     Attributes:
         text: its words.
         score: the sum of the log-probabilities of its tokens.
-        faults: what its text does not show, see `metrics.sentence_faults.token_faults`.
+        faults: what its text does not show, see `metrics.caption_statistics.token_faults`.
         confidence: calibrated probability that it is good, 0 to 1, see `confidence`; None if unknown.
     """
 
