@@ -94,7 +94,7 @@ def images() -> list[Path]:
 
 
 def _image(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap.captioning.data.images import read_view
+    from tfsparsecap.captioning.data.augmentation import read_view
 
     path = _copy(source := damage.random.choice(images()), folder / source.name)
     size, view = damage.random.choice((16, 32, 300)), damage.random.choice((0, 0, 1, 2))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
-from tfsparsecap.captioning.data.augmentation import LAYERS, Augmentation
+from tfsparsecap.captioning.data.augmentation import LAYERS, Augmentation, read_view
 from tfsparsecap.errors import InputError
 
 SIZE = 16
@@ -67,3 +68,28 @@ def test_invalid_layers_are_rejected_before_training(layer, message):
     with pytest.raises(InputError, match=message) as caught:
         Augmentation([layer], SIZE)
     assert "\n" not in str(caught.value)
+
+
+def test_views_are_the_image_its_mirror_image_and_crops_of_it(tmp_path):
+    path = tmp_path / "gradients.png"
+    rows, columns = np.mgrid[0:256, 0:256]
+    Image.fromarray(np.stack([columns, rows, 0 * rows], -1).astype(np.uint8)).save(path)
+    whole = read_view(path, 64, 0, "a").astype(int)
+    np.testing.assert_array_equal(read_view(path, 64, 1, "a"), whole[:, ::-1])
+    areas, mirrored = [], []
+    for view in range(2, 22):
+        crop = read_view(path, 64, view, "a").astype(int)
+        width, height = crop[0, -1, 0] - crop[0, 0, 0], crop[-1, 0, 1] - crop[0, 0, 1]
+        # Straight lines from one edge of the crop to the other: nothing is bent, padded or turned.
+        np.testing.assert_allclose(
+            crop[:, :, 0], np.linspace(crop[:, 0, 0], crop[:, -1, 0], 64, axis=1), atol=3
+        )
+        np.testing.assert_allclose(
+            crop[:, :, 1], np.linspace(crop[0, :, 1], crop[-1, :, 1], 64, axis=0), atol=3
+        )
+        areas.append(abs(width) * height / 256**2)
+        mirrored.append(width < 0)
+        np.testing.assert_array_equal(read_view(path, 64, view, "a"), crop)
+    assert 0.5 < min(areas) < 0.7 and 0.8 < max(areas) <= 1.0
+    assert 5 <= sum(mirrored) <= 15
+    assert (read_view(path, 64, 2, "b") != read_view(path, 64, 2, "a")).any()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from tfsparsecap.captioning.data.images import read_image, read_view, to_srgb
+from tfsparsecap.captioning.data.augmentation import read_view
+from tfsparsecap.captioning.data.images import read_image, to_srgb
 from tfsparsecap.errors import InputError
 
 

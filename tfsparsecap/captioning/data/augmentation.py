@@ -1,11 +1,15 @@
-"""Augmentation of training images with keras-cv layers."""
+"""Augmentation of training images with keras-cv layers: at each step, or once before features are cached."""
 
-from collections.abc import Mapping, Sequence
+import functools
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.errors import InputError, unknown_name
 
 #: Layers of keras-cv that keep the caption valid and the image size, with default arguments. `RandomFlip`
@@ -33,6 +37,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "RandomShear": {"x_factor": 0.05, "y_factor": 0.05},
     "RandomCutout": {"height_factor": 0.2, "width_factor": 0.2},
 }
+_CROP = {"crop_area_factor": (0.55, 1.0), "aspect_ratio_factor": (0.8, 1.25)}
 _WITH_VALUE_RANGE = {"RandAugment", "RandomColorJitter", "RandomContrast", "RandomHue", "RandomSharpness"}
 
 
@@ -94,6 +99,58 @@ class Augmentation:
 
         # Sequentially, so that random numbers are drawn in a fixed order.
         return dataset.map(augmented, num_parallel_calls=None)
+
+
+def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.ndarray:
+    """Reads one of several views of an image, for features that are computed once.
+
+    View 0 is `read_image`, view 1 its mirror image. Higher views are crops by keras-cv's
+    `RandomCropAndResize`, with 55 to 100 % of the area and an aspect ratio within 25 % of the image's; half
+    of them are mirrored.
+
+    Args:
+        path, size: see `read_image`.
+        view: number of the view, from 0.
+        name: id of the image; view and name determine the crop.
+
+    Returns:
+        uint8 [S, S, 3].
+
+    Raises:
+        InputError: as `read_image`.
+
+    Examples:
+        >>> from PIL import Image
+        >>> Image.linear_gradient("L").rotate(90).save("gradient.png")
+        >>> [read_view("gradient.png", 32, view, "gradient")[0, :, 0].argmax() for view in (0, 1)]
+        [np.int64(31), np.int64(0)]
+    """
+    if view < 2:
+        image = read_image(path, size)
+        return image[:, ::-1] if view else image
+    random = np.random.default_rng([view, zlib.crc32(name.encode("utf-8", "backslashreplace"))])
+    # Larger than `size`, so that a crop has as much detail as the whole image.
+    whole = tf.constant(read_image(path, size * 4 // 3), tf.float32)
+    # Drawn here, not by the layers: theirs depend on the images before, and several threads read images.
+    area, aspect = random.uniform(*_CROP["crop_area_factor"]), random.uniform(*_CROP["aspect_ratio_factor"])
+    height, width = np.minimum(1.0, np.sqrt([area / aspect, area * aspect]))
+    top, left = random.uniform(0.0, [1.0 - height, 1.0 - width])
+    box = [top, left, top + height, left + width]
+    return _crop_and_flip(size)(whole, box, float(random.integers(2))).numpy()
+
+
+@functools.cache
+def _crop_and_flip(size: int) -> Callable[..., tf.Tensor]:
+    crop = _make("RandomCropAndResize", {**_CROP, "target_size": (size, size)}, seed=1)
+    flip = _make("RandomFlip", {"mode": "horizontal"}, seed=1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3]), tf.TensorSpec([4]), tf.TensorSpec([])])
+    def changed(image: tf.Tensor, box: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
+        images = crop.augment_image(image, box[tf.newaxis])[tf.newaxis]
+        flips = {"flip_horizontals": mirrored[tf.newaxis, tf.newaxis], "flip_verticals": tf.zeros([1, 1])}
+        return tf.cast(tf.round(flip.augment_images(images, flips)[0]), tf.uint8)
+
+    return changed
 
 
 def _specified(layer: str | Mapping[str, Any], image_size: int) -> tuple[str, dict[str, Any]]:

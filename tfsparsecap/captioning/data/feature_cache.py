@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from tfsparsecap.captioning.data.images import read_view
+from tfsparsecap.captioning.data.augmentation import read_view
 from tfsparsecap.captioning.data.records import BadRecords, OnBadRecord, Record, Skipped
 from tfsparsecap.core.array_files import array_header
 from tfsparsecap.core.files import DAMAGE, atomic_path, locked, make_folder, remove_leftovers
@@ -151,7 +151,7 @@ def cached_features(
         encoder: Keras layer, float32 [B, S, S, 3] (0 to 255) -> [B, N, D]; its `get_config` has all settings.
         image_size: `S`, side of the square that images are resized to, in pixels.
         folder: created if missing.
-        view: which view of each image is encoded, see `images.read_view`; 0 is the image itself.
+        view: which view of each image is encoded, see `augmentation.read_view`; 0 is the image itself.
         batch_size: number of images encoded at once.
         on_bad_record: `"skip"` lists images that cannot be read in `skipped`; `"fail"` raises.
         progress: show a progress bar while encoding.

@@ -30,7 +30,7 @@ class ImageSource(Protocol):
             group are batched together.
         usable: bool [records], whether a record can be fetched. It may become False when it is fetched.
         skipped: records that cannot be fetched.
-        views: number of views of each image, see `images.read_view`.
+        views: number of views of each image, see `augmentation.read_view`.
     """
 
     specs: dict[str, tf.TensorSpec]

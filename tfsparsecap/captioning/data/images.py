@@ -10,7 +10,6 @@ import io
 import os
 import threading
 import warnings
-import zlib
 from typing import Any
 
 import numpy as np
@@ -151,42 +150,6 @@ def read_image(path: str | os.PathLike, size: int) -> np.ndarray:
         raise InputError(
             f"the image {os.fspath(path)} cannot be decoded ({error}): save it again or leave it out"
         ) from error
-
-
-def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.ndarray:
-    """Reads one of several views of an image, for augmentation of cached features.
-
-    View 0 is `read_image`, view 1 its mirror image. Higher views are crops with 55 to 100 % of the area and
-    an aspect ratio within 20 % of the image's; half of them are mirrored.
-
-    Args:
-        path, size: see `read_image`.
-        view: number of the view, from 0.
-        name: id of the image; view and name determine the crop.
-
-    Returns:
-        uint8 [S, S, 3].
-
-    Raises:
-        InputError: as `read_image`.
-
-    Examples:
-        >>> Image.linear_gradient("L").rotate(90).save("gradient.png")
-        >>> [read_view("gradient.png", 32, view, "gradient")[0, :, 0].argmax() for view in (0, 1)]
-        [np.int64(31), np.int64(0)]
-    """
-    if view < 2:
-        image = read_image(path, size)
-        return image[:, ::-1] if view else image
-    random = np.random.default_rng([view, zlib.crc32(name.encode("utf-8", "backslashreplace"))])
-    # Larger than `size`, so that a crop has as much detail as the whole image.
-    whole = read_image(path, size * 4 // 3)
-    area, aspect = random.uniform(0.55, 1.0), np.exp(random.uniform(-0.2, 0.2))
-    sides = np.minimum(1.0, np.sqrt([area * aspect, area / aspect])) * len(whole)
-    left, top = random.uniform(0.0, len(whole) - sides)
-    box = (left, top, left + sides[0], top + sides[1])
-    crop = Image.fromarray(whole).resize((size, size), Image.Resampling.BILINEAR, box=box)
-    return np.asarray(crop)[:, :: random.choice([1, -1])]
 
 
 def _read(path: str | os.PathLike, size: int) -> np.ndarray:

@@ -49,7 +49,7 @@ class Data(OpenSection):
         augmentation: layers of `data.augmentation`, given by name or by name with arguments.
             They require images; with cached features, use `cached_views`.
         cached_views: number of views of each training image whose features are cached; each step takes one of
-            them. 1 is the image, 2 adds its mirror image, more add random crops.
+            them. 1 is the image, 2 adds its mirror image, more add random crops (keras-cv).
         cache_folder: folder for the cached features of a frozen encoder; null computes them at every step.
         on_bad_record: `skip` lists records that cannot be read in `skipped.txt`; `fail` stops at the first.
     """
