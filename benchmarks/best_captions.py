@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from benchmarks.ranked_captions import fits_labels
 from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.metrics.tokenize import light_tokenize
+from tfsparsecap.captioning.rewards.caption_reward import cider_d
 from tfsparsecap.captioning.rewards.references import References
-from tfsparsecap.captioning.rewards.similarity import cider_d
 
 #: How many captions an image gets.
 CAPTIONS = 5

@@ -66,8 +66,8 @@ def measure(images: int, batch_size: int, vocabulary: int) -> list[dict[str, Any
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
 
+    from tfsparsecap.captioning.rewards.caption_reward import cider_d, sentence_bleu
     from tfsparsecap.captioning.rewards.references import References
-    from tfsparsecap.captioning.rewards.similarity import cider_d, sentence_bleu
 
     groups, captions = random_captions(images, vocabulary)
     people, results = dict(enumerate(groups)), {n: [caption] for n, caption in enumerate(captions)}

@@ -37,7 +37,7 @@ from benchmarks.paper_sizes import PAPER_CAPTIONERS, RADIX_BASE, VOCABULARY, Pap
 from benchmarks.rewards import TimedReward
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.search.beam_search import Decoder
-from tfsparsecap.captioning.settings.training_section import SCST
+from tfsparsecap.captioning.settings.sections import SCST
 from tfsparsecap.captioning.training.loop import STEPS_PER_REPORT, Loop, StepLogs
 from tfsparsecap.captioning.training.scst import SCSTLoop
 from tfsparsecap.command import only_json_on_stdout, parser, run

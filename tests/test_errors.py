@@ -5,21 +5,25 @@ import math
 import numpy as np
 import pytest
 
-from tfsparsecap.errors import InputError, check_number, first_line
+from tfsparsecap.errors import InputError, check_number, check_whole, first_line
 
 
 @pytest.mark.parametrize(
     ("value", "limits", "expected"),
-    [
-        (0.5, {"above": 0, "below": 1}, 0.5),
-        (1, {"at_least": 1, "at_most": 1}, 1.0),
-        (np.int64(3), {"whole": True}, 3),
-        (1e4, {"whole": True, "at_least": 1}, 10_000),
-    ],
+    [(0.5, {"above": 0, "below": 1}, 0.5), (1, {"at_least": 1, "at_most": 1}, 1.0), (np.int64(3), {}, 3.0)],
 )
 def test_numbers_within_the_limits_are_converted(value, limits, expected):
     found = check_number("size", value, **limits)
-    assert found == expected and type(found) is type(expected)
+    assert found == expected and type(found) is float
+
+
+def test_whole_numbers_are_converted():
+    for value, expected in ((np.int64(3), 3), (1e4, 10_000)):
+        found = check_whole("size", value, at_least=1)
+        assert found == expected and type(found) is int
+    for value in (1.5, 0, 8, None):
+        with pytest.raises(InputError, match="give a whole number of at least 1 and of at most 7"):
+            check_whole("size", value, at_least=1, at_most=7)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +33,6 @@ def test_numbers_within_the_limits_are_converted(value, limits, expected):
         (1, {"below": 1}),
         (0.9, {"at_least": 1}),
         (1.1, {"at_most": 1}),
-        (1.5, {"whole": True}),
         (math.nan, {}),
         (math.inf, {"above": 0}),
         (True, {}),
@@ -39,7 +42,7 @@ def test_numbers_within_the_limits_are_converted(value, limits, expected):
     ],
 )
 def test_other_values_are_rejected(value, limits):
-    with pytest.raises(InputError, match=r"size is .*: give a (whole )?number"):
+    with pytest.raises(InputError, match=r"size is .*: give a number"):
         check_number("size", value, **limits)
 
 

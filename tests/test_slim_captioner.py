@@ -11,7 +11,7 @@ from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_tokenizer
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.training.teachers import load_teachers
+from tfsparsecap.captioning.training.other_runs import load_teachers
 from tfsparsecap.captioning.training.train_run import train_run
 from tfsparsecap.errors import InputError
 

@@ -33,7 +33,7 @@ from typing import Any
 from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import atomic_write, make_folder
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 
 # Name of the run and the file, changes to the quickstart, and format of the export.
 _MODELS = {
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Before TensorFlow starts, which takes seconds.
     if options.folder.exists() and not options.folder.is_dir():
         raise InputError(f"--folder is {options.folder}, which is not a folder: choose another one")
-    check_number("--seeds", options.seeds, whole=True, at_least=1)
+    check_whole("--seeds", options.seeds, at_least=1)
     several = [
         (options.folder / f"seed_{number}", [f"seed={number}"]) for number in range(1, options.seeds + 1)
     ]

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any
 
 # Characters of a message at most, and how many of them stand before what is left out of a longer one.
 _LONGEST, _FIRST = 600, 400
@@ -105,23 +105,6 @@ def unknown_name(what: str, name: object, choices: Iterable[str]) -> InputError:
     return InputError(f"there is no {what} {name!r}: {hint}")
 
 
-class _Limits(TypedDict, total=False):
-    at_least: float | None
-    above: float | None
-    at_most: float | None
-    below: float | None
-
-
-@overload
-def check_number(name: str, value: Any, *, whole: Literal[True], **limits: Unpack[_Limits]) -> int: ...
-
-
-@overload
-def check_number(
-    name: str, value: Any, *, whole: Literal[False] = ..., **limits: Unpack[_Limits]
-) -> float: ...
-
-
 def check_number(
     name: str,
     value: Any,
@@ -131,8 +114,8 @@ def check_number(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-) -> Any:
-    """Returns a user's value of the argument `name` as a float, or as an int if it must be `whole`.
+) -> float:
+    """Returns a user's value of the argument `name` as a float.
 
     Raises:
         InputError: it is not a finite number within the limits.
@@ -140,9 +123,6 @@ def check_number(
     Examples:
         >>> check_number("sparsity", 0, at_least=0, below=1)
         0.0
-        >>> check_number("patience", 0, whole=True, at_least=1)
-        Traceback (most recent call last):
-        tfsparsecap.errors.InputError: patience is 0: give a whole number of at least 1
     """
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     limits = {"of at least": at_least, "above": above, "of at most": at_most, "below": below}
@@ -158,7 +138,21 @@ def check_number(
         kind = "a whole number" if whole else "a number"
         words = " and ".join(f"{words} {limit:g}" for words, limit in limits.items() if limit is not None)
         raise InputError(f"{name} is {value!r}: give {kind} {words}".rstrip())
-    return int(number) if whole else number
+    return number
+
+
+def check_whole(name: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
+    """Returns a user's value of the argument `name` as an int.
+
+    Raises:
+        InputError: it is not a whole number within the limits.
+
+    Examples:
+        >>> check_whole("patience", 0, at_least=1)
+        Traceback (most recent call last):
+        tfsparsecap.errors.InputError: patience is 0: give a whole number of at least 1
+    """
+    return int(check_number(name, value, whole=True, at_least=at_least, at_most=at_most))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import atomic_write, check_regular_file, check_suffix
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"there is no folder {output.parent} for {output.name}: create it first")
     check_regular_file(output)
     check_suffix(output, ".html")
-    check_number("--images", options.images, whole=True, at_least=0)
+    check_whole("--images", options.images, at_least=0)
     start_tensorflow()
     from tfsparsecap.captioning.html_report.compared_runs import read_runs
     from tfsparsecap.captioning.html_report.page import make_page

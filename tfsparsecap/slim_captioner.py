@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
-from tfsparsecap.errors import InputError, check_number, error_prefix
+from tfsparsecap.errors import InputError, check_number, check_whole, error_prefix
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
 
@@ -125,7 +125,7 @@ def slim_run(
         if share is not None:
             check_number(name, share, above=0, below=1)
     if decoder_layers is not None:
-        check_number("--decoder-layers", decoder_layers, whole=True, at_least=1)
+        check_whole("--decoder-layers", decoder_layers, at_least=1)
     if encoder_channels is None and encoder_width is None and decoder_layers is None:
         raise InputError("nothing to remove: give --encoder-channels, --encoder-width or --decoder-layers")
     if output.exists():
@@ -156,8 +156,8 @@ def slim_run(
                 f"nothing to remove: --decoder-layers is {decoder_layers}, and the decoder in {source} has as"
                 " many: give fewer"
             )
-        slim = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
-        captioner, content["model"] = slim.captioner, {**content["model"], **slim.settings}
+        captioner, settings = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
+        content["model"] = {**content["model"], **settings}
     if encoder_channels is not None:
         notes = _slim_encoder(captioner.encoder, encoder_channels, encoder_budget, source, finished.config)
         content["model"]["encoder"]["slimmed"] = str(RunFolder(output).encoder)
@@ -193,7 +193,7 @@ def _sizes(captioner: Any) -> dict[str, int]:
 
 def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
     from tfsparsecap.captioning.settings.build import load_data
-    from tfsparsecap.captioning.training.encoder_slimming import sample_batches
+    from tfsparsecap.captioning.training.pruning import sample_batches
     from tfsparsecap.slimming.channel_choice import RatioError
     from tfsparsecap.slimming.plan import slim
 

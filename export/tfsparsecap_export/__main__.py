@@ -154,7 +154,7 @@ def export(argv: Sequence[str] | None = None) -> None:
 
 def _export(options: argparse.Namespace, output: Path):
     from tfsparsecap.captioning.models.captioner_base import Captioner
-    from tfsparsecap.captioning.settings.decoding import Decoding
+    from tfsparsecap.captioning.settings.sections import Decoding
     from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, caption_inputs
     from tfsparsecap_export.exporter import export_model
     from tfsparsecap_export.model_sources import load_run, validation_samples

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.pruning.apply import prune
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.slimming.channel_choice import RatioError
@@ -33,7 +33,7 @@ def model_latency(model: keras.Model, runs: int = 20) -> float:
         >>> model_latency(keras.Sequential(layers)) > 0
         True
     """
-    runs = check_number("runs", runs, whole=True, at_least=1)
+    runs = check_whole("runs", runs, at_least=1)
     with float32_computation(model):
         interpreter = load(model_graph(model))
     return 1e3 * min(run_seconds(interpreter) for _ in range(runs))

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.data.records import images_in
 from tfsparsecap.captioning.inference.bundle import check_trust, read_bundle
-from tfsparsecap.errors import InputError, first_line
+from tfsparsecap.errors import InputError, check_whole, first_line
 from tfsparsecap_export.encode.costs import TARGETS
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -96,9 +96,8 @@ def measure(
         >>> reference.speedup
         1.0
     """
-    for name, value in (("threads", threads), ("runs", runs)):
-        if value < 1:
-            raise InputError(f"{name} is {value}: it must be at least 1")
+    threads = check_whole("threads", threads, at_least=1)
+    runs = check_whole("runs", runs, at_least=1)
     inputs, outputs = same_inputs(paths), _values(paths[0], "outputs")
     for path in paths:
         check_trust(path, trust)
@@ -212,8 +211,7 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
     Raises:
         InputError: a file or an image cannot be read, or files have different inputs.
     """
-    if count < 1:
-        raise InputError(f"the number of synthetic inputs is {count}: give at least 1")
+    check_whole("the number of synthetic inputs", count, at_least=1)
     inputs = same_inputs(paths)
     if images:
         shape = inputs.get("image", ((), ""))[0]

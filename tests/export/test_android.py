@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tfsparsecap_export import android
-from tfsparsecap_export.caption_files.bundle_writer import make_bundle
+from tfsparsecap_export.caption_files.export_captioner import make_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.verify import portability
 

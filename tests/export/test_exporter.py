@@ -15,7 +15,7 @@ from tfsparsecap_export.flatbuffer.contents import read_contents
 
 import tfsparsecap as sc
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle
-from tfsparsecap.captioning.inference.likely_objects import likely_objects
+from tfsparsecap.captioning.inference.confidence import likely_objects
 from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.captioning.search.search_options import SearchOptions

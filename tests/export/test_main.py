@@ -12,8 +12,8 @@ from tfsparsecap_export.__main__ import export
 
 from tfsparsecap.captioning.inference.bundle import read_bundle
 from tfsparsecap.captioning.settings.config_files import save_config
-from tfsparsecap.captioning.settings.decoding import Decoding
 from tfsparsecap.captioning.settings.schema import Config, Data
+from tfsparsecap.captioning.settings.sections import Decoding
 from tfsparsecap.errors import InputError
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from PIL import Image
 from tfsparsecap_export.caption_files import quality
 from tfsparsecap_export.model_sources import Run, validation_samples
 
-from tfsparsecap.captioning.settings.decoding import Decoding
 from tfsparsecap.captioning.settings.schema import Config, Data
+from tfsparsecap.captioning.settings.sections import Decoding
 
 
 def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_path, monkeypatch):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tfsparsecap.model_summary.figures import ALL
 from tfsparsecap.model_summary.summarize import summary
+from tfsparsecap.model_summary.summary_tables import ALL
 from tfsparsecap.slimming.budget import Costs
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.operation_graph import trace
@@ -14,7 +14,7 @@ def test_costs_equal_those_of_the_model_that_is_created(network):
     analysis = Analysis(trace(network))
     costs = Costs(analysis)
     alive = analysis.alive(np.concatenate([one.classes[: one.size // 3] for one in analysis.groups]))
-    cost, model = costs(alive), rebuild(analysis, alive)
+    cost, model = costs(alive), rebuild(analysis, alive)[0]
     assert cost.parameters == model.count_params() and cost.bytes == 4 * cost.parameters
     if network.name != "by_hand":  # the summary does not count keras.ops.matmul
         assert 2 * cost.flops == summary(model, print_fn=str).totals[ALL].flops

@@ -67,7 +67,7 @@ def test_a_nested_model_takes_a_dictionary_by_the_names_of_its_inputs(structure)
     assert taken == {"of_query": "q", "of_document": "d"}
     x = list(np.random.default_rng(0).random((2, 3, 4), "float32"))
     analysis = Analysis(graph)
-    np.testing.assert_array_equal(rebuild(analysis, analysis.alive(np.array([], int)))(x), model(x))
+    np.testing.assert_array_equal(rebuild(analysis, analysis.alive(np.array([], int)))[0](x), model(x))
 
 
 def test_a_nested_model_finds_the_mask_of_its_input():
@@ -79,7 +79,7 @@ def test_a_nested_model_finds_the_mask_of_its_input():
     x = np.random.default_rng(0).integers(1, 9, (4, 6))
     x[:, 4:] = 0
     analysis = Analysis(trace(model))
-    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
     np.testing.assert_array_equal(copy(x), model(x))
     copied = copy.get_layer(embedding.name).embeddings
     copied.assign(copied + (np.arange(9) == 0)[:, None])  # of masked words only
@@ -107,7 +107,7 @@ def test_a_subclassed_model_that_only_looks_up_its_input_takes_whole_numbers(opt
     model, x = Words(**options), np.array([[3, 1, 2], [8, 0, 5]], dtype)
     model(x)
     analysis = Analysis(trace(model))
-    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
     assert copy.inputs[0].dtype == dtype
     np.testing.assert_array_equal(copy(x), model(x))
 

@@ -25,7 +25,7 @@ def half(analysis, multiple=1):
 def test_a_rebuilt_network_equals_the_whole_with_zeros(network, batch):
     """A convolution's channel contributes nothing if the kernels that take it are zero."""
     analysis = Analysis(trace(network))
-    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
     x = batch(network, np.random.default_rng(0))
     expected = network(x)
     np.testing.assert_array_equal(copy(x), expected)
@@ -34,7 +34,7 @@ def test_a_rebuilt_network_equals_the_whole_with_zeros(network, batch):
     paths = [[one.path.removeprefix(f"{model.name}/") for one in model.weights] for model in (copy, network)]
     assert paths[0] == paths[1]
     alive = half(analysis)
-    small = rebuild(analysis, alive)
+    small = rebuild(analysis, alive)[0]
     assert small(x).shape == expected.shape
     assert small.count_params() < 0.6 * network.count_params()
     clear_kernels(analysis, ~alive)
@@ -53,7 +53,7 @@ def test_scores_keep_their_scale_when_keys_shrink():
             variable.assign(value)
     analysis = Analysis(trace(model))
     (keys,) = [group for group in analysis.groups if group.unit == "key size"]
-    slim = rebuild(analysis, analysis.alive(keys.classes[4:]))
+    slim = rebuild(analysis, analysis.alive(keys.classes[4:]))[0]
     assert slim.get_layer("attention").key_dim == 4
     x = np.random.default_rng(0).random((2, 5, 8), "float32")
     np.testing.assert_allclose(slim(x), model(x), atol=1e-5)
@@ -69,7 +69,7 @@ def test_heads_of_window_attention_go_with_their_biases(networks, tmp_path):
     attention.proj.kernel.assign(kernel.reshape(24, 24))
     analysis = Analysis(trace(model))
     (heads,) = [group for group in analysis.groups if group.unit == "heads"]
-    slim = rebuild(analysis, analysis.alive(heads.classes[[0, 2]]))
+    slim = rebuild(analysis, analysis.alive(heads.classes[[0, 2]]))[0]
     small = slim.get_layer("attention")
     assert (small.heads, small.head_size, small.qkv.units) == (2, 6, 36)
     np.testing.assert_array_equal(small.attention_biases, attention.attention_biases.numpy()[[1, 3]])
@@ -84,7 +84,7 @@ def test_the_slim_model_is_stock_keras_that_trains_and_saves(networks, batch, tm
     for network in (networks["squeeze_excite"](),):
         before = [one.numpy() for one in network.weights]
         analysis = Analysis(trace(network))
-        slim = rebuild(analysis, half(analysis, 4))
+        slim = rebuild(analysis, half(analysis, 4))[0]
         assert type(slim) is type(network)
         slim.compile("adam", "mse", run_eagerly=True)
         x = batch(network, np.random.default_rng(0))
@@ -104,7 +104,7 @@ def test_names_structures_and_frozen_layers_are_kept():
     outputs = {"sum": layers.Dense(2, name="sum")(joined)}
     model = keras.Model({"left": left, "right": right}, outputs)
     analysis = Analysis(trace(model))
-    slim = rebuild(analysis, half(analysis))
+    slim = rebuild(analysis, half(analysis))[0]
     x = {name: np.ones((3, 4), "float32") for name in ("left", "right")}
     assert slim(x)["sum"].shape == (3, 2)
     assert {layer.name for layer in slim.layers} >= {"a", "a_2", "left", "right"}
@@ -128,12 +128,12 @@ def test_layers_inside_frozen_layers_stay_frozen():
     outputs = layers.Dense(4)(layers.Dense(32)(attention(inputs, inputs)))
     model = keras.Model(inputs, outputs)
     attention.trainable = False
-    slim = rebuild(Analysis(trace(model)), np.ones(10**4, bool))
+    slim = rebuild(Analysis(trace(model)), np.ones(10**4, bool))[0]
     assert [one.path for one in slim.trainable_weights] == [one.path for one in model.trainable_weights]
     assert len(model.trainable_weights) == 4
     attention.trainable = True
     attention.query_dense.trainable = False
-    assert len(rebuild(Analysis(trace(model)), np.ones(10**4, bool)).trainable_weights) == 10
+    assert len(rebuild(Analysis(trace(model)), np.ones(10**4, bool))[0].trainable_weights) == 10
 
 
 def test_a_layer_that_cannot_be_copied_is_named():
@@ -141,7 +141,7 @@ def test_a_layer_that_cannot_be_copied_is_named():
     x = Shifted(np.ones(8))(layers.Dense(8)(inputs))
     analysis = Analysis(trace(keras.Model(inputs, layers.Dense(2)(x), name="shifting")))
     with pytest.raises(InputError, match=r"shifted of shifting, a Shifted, cannot be copied: use keras.ops"):
-        rebuild(analysis, analysis.alive(np.array([], int)))
+        rebuild(analysis, analysis.alive(np.array([], int)))[0]
 
 
 def test_lambdas_and_layers_that_do_not_store_their_name_are_copied():
@@ -158,7 +158,7 @@ def test_lambdas_and_layers_that_do_not_store_their_name_are_copied():
     x = layers.Lambda(lambda x: x + offset, name="more")(layers.Dense(8)(inputs))
     model = keras.Model(inputs, layers.Dense(2)(Halved()(x)))
     analysis = Analysis(trace(model))
-    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
     x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
     np.testing.assert_array_equal(copy(x), model(x))
     assert copy.get_layer("more") is not model.get_layer("more")
@@ -186,13 +186,13 @@ def averaged():
 def test_names_that_occur_twice_become_free_names(make):
     model = make()
     analysis = Analysis(trace(model))
-    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
     x = [np.random.default_rng(0).normal(size=(3, 16)).astype("float32") for _ in model.inputs]
     x = x if len(x) > 1 else x[0]
     for own, expected in zip(keras.tree.flatten(copy(x)), keras.tree.flatten(model(x)), strict=True):
         np.testing.assert_array_equal(own, expected)
     assert copy.output_names == model.output_names
-    half_of_it = rebuild(analysis, half(analysis))
+    half_of_it = rebuild(analysis, half(analysis))[0]
     assert half_of_it.count_params() < model.count_params()
 
 
@@ -201,7 +201,7 @@ def test_a_sequential_model_with_masks_stays_one(first):
     shape, dtype = ((6,), "int32") if isinstance(first, layers.Embedding) else ((6, 3), "float32")
     network = keras.Sequential([keras.Input(shape, dtype=dtype), first, layers.LSTM(4), layers.Dense(2)])
     analysis = Analysis(trace(network))
-    copy = rebuild(analysis, analysis.alive(np.array([], int)))
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
     x = np.random.default_rng(0).integers(0, 3, (4, *shape)).astype(dtype)
     x[:, 3:] = 0
     assert type(copy) is keras.Sequential and len(copy.layers) == 3

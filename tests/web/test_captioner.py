@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-from tfsparsecap_export.caption_files.bundle_writer import make_bundle
+from tfsparsecap_export.caption_files.export_captioner import make_bundle
 
 from tfsparsecap.captioning.captioners import captioner_path
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, read_bundle

@@ -5,5 +5,5 @@
 those of Keras are in `formulas`, others register their own with `formulas.register`, next to the layer.
 
 `nonzeros` counts weights, through gates while a model is pruned; `storage` says what they take in a file,
-dense, sparse, in int8 blocks or compressed. `figures` holds the sums and `summary_tables` prints them.
+dense, sparse, in int8 blocks or compressed. `summary_tables` holds the sums and prints them.
 """

@@ -8,13 +8,22 @@ import numpy as np
 
 from tfsparsecap.core import keras_internals
 from tfsparsecap.core.model_call import check_model
-from tfsparsecap.errors import check_number
+from tfsparsecap.errors import check_whole
 from tfsparsecap.model_summary import storage
-from tfsparsecap.model_summary.figures import DECODER, ENCODER, Figures, LayerRow, Summary, WeightRow, totals
 from tfsparsecap.model_summary.formulas import PRODUCT
 from tfsparsecap.model_summary.forward import Calls, Forward, forward
 from tfsparsecap.model_summary.nonzeros import Weight, nested_layers, weights_of_layer
-from tfsparsecap.model_summary.summary_tables import amount, show
+from tfsparsecap.model_summary.summary_tables import (
+    DECODER,
+    ENCODER,
+    Figures,
+    LayerRow,
+    Summary,
+    WeightRow,
+    amount,
+    show,
+    totals,
+)
 
 #: Models with at most this many weights are compressed by default, which takes some seconds.
 COMPRESSED_UP_TO = 5_000_000
@@ -67,8 +76,8 @@ def summary(
         (7850, 15680)
     """
     check_model(model, "summary", keras.Layer)
-    beam = check_number("beam", beam, whole=True, at_least=1)
-    words = check_number("words", words, whole=True, at_least=1)
+    beam = check_whole("beam", beam, at_least=1)
+    words = check_whole("words", words, at_least=1)
     layers = list(nested_layers(model))
     run = forward(model, [layer for _, layer in layers], input_shapes, beam, words)
     weights = _weights(layers)

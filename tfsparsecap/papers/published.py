@@ -10,7 +10,7 @@ from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.object_relation_transformer import ObjectRelationTransformer
 from tfsparsecap.captioning.models.transformer import DeviationNorm, SharedAttention
 from tfsparsecap.captioning.models.up_down import UpDown
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import gates
 
 #: Suffix of the name of a pruned weight's mask: logits of learned gates, or zeros and ones.
@@ -330,7 +330,7 @@ def _whole(config: Mapping, key: str, default: int | None = None, least: int = 0
     if config.get(key, default) is None:
         raise InputError(f"{key} is missing in the configuration: give a whole number of at least {least}")
     name = f"{key} of the configuration"
-    return check_number(name, config.get(key, default), whole=True, at_least=least)
+    return check_whole(name, config.get(key, default), at_least=least)
 
 
 def _share(config: Mapping, key: str) -> float:

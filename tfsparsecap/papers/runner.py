@@ -21,10 +21,9 @@ from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import save_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import Config, Data
-from tfsparsecap.captioning.training.gating import make_method
+from tfsparsecap.captioning.training.other_runs import check_length, check_start, check_tokens
 from tfsparsecap.captioning.training.phases import check_batches, phases
-from tfsparsecap.captioning.training.start import check_start, check_tokens
-from tfsparsecap.captioning.training.teachers import check_length
+from tfsparsecap.captioning.training.pruning import make_method
 from tfsparsecap.core.child_processes import start_child
 from tfsparsecap.core.files import atomic_write, make_folder
 from tfsparsecap.errors import InputError, error_prefix

@@ -20,7 +20,7 @@ from tfsparsecap.captioning.settings.config_files import (
     sentence_of,
 )
 from tfsparsecap.captioning.settings.schema import Config
-from tfsparsecap.captioning.settings.section import Count, Options, Share
+from tfsparsecap.captioning.settings.sections import Count, Options, Share
 from tfsparsecap.errors import InputError, error_prefix, unknown_name
 
 #: Scores that every training writes.

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.errors import check_number
+from tfsparsecap.errors import check_whole
 from tfsparsecap.gates import Gate
 from tfsparsecap.pruning.fixed_mask import FixedMask
 from tfsparsecap.pruning.optimizer import once_for_all, run_if
@@ -63,7 +63,7 @@ class Gradual(FixedMask):
     ) -> None:
         super().__init__(sparsity, total_steps, block_shape=block_shape, schedule=schedule)
         if steps_per_epoch is not None:
-            check_number("steps_per_epoch", steps_per_epoch, whole=True, at_least=1)
+            check_whole("steps_per_epoch", steps_per_epoch, at_least=1)
         self.steps_per_epoch = steps_per_epoch
         begin, end = 0.05, 0.5
         first_epoch = (steps_per_epoch or total_steps) / total_steps

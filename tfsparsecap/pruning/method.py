@@ -9,7 +9,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, as_block_shape, gated_layers
 from tfsparsecap.pruning.optimizer import PruningOptimizer
 from tfsparsecap.pruning.schedule import Schedule
@@ -88,7 +88,7 @@ class PruningMethod:
         self.sparsity = check_number("sparsity", sparsity, at_least=0, below=1)
         self.total_steps = total_steps
         if total_steps is not None:
-            self.total_steps = check_number("total_steps", total_steps, whole=True, at_least=1)
+            self.total_steps = check_whole("total_steps", total_steps, at_least=1)
         self.block_shape = as_block_shape(block_shape)
         self.schedule = self._checked(schedule or Schedule())
         self.gates: list[Gate] = []

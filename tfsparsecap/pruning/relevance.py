@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.errors import InputError, check_number, check_whole, unknown_name
 from tfsparsecap.gates import weights_except_gates
 from tfsparsecap.pruning.feedback import ValidationDriven
 from tfsparsecap.pruning.fixed_mask import FixedMask
@@ -127,9 +127,9 @@ class Relevance(ValidationDriven, FixedMask):
         self.decoupled = bool(decoupled)
         self.gradient_scale = check_number("gradient_scale", gradient_scale, above=0)
         self.decay = check_number("decay", decay, above=0, at_most=1)
-        self.patience = check_number("patience", patience, whole=True, at_least=1)
+        self.patience = check_whole("patience", patience, at_least=1)
         if finetune_validations is not None:
-            check_number("finetune_validations", finetune_validations, whole=True, at_least=1)
+            check_whole("finetune_validations", finetune_validations, at_least=1)
         self.finetune_validations = finetune_validations
         words = set(metric.lower().replace("-", "_").split("_"))
         #: 1 if higher values of the metric are better, else -1.

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 
 #: Names of a schedule's options in configurations and in `sc.prune(model, "NAME", ...)`.
 OPTIONS = ("begin", "end", "frequency", "power", "constant")
@@ -70,7 +70,7 @@ class Schedule:
         if both and not self.begin < self.end:  # type: ignore[operator]
             raise _not_before(self.begin, self.end)
         if self.frequency is not None:
-            check_number("frequency", self.frequency, whole=True, at_least=1)
+            check_whole("frequency", self.frequency, at_least=1)
         check_number("power", self.power, above=0)
 
     def in_shares(self, total_steps: int | None) -> "Schedule":
@@ -109,7 +109,7 @@ class Schedule:
             InputError: `begin` is not before `end`, or the sparsity cannot rise between them with this
                 `frequency`.
         """
-        total_steps = check_number("total_steps", total_steps, whole=True, at_least=1)
+        total_steps = check_whole("total_steps", total_steps, at_least=1)
         end = end if self.end is None else self.end
         default = begin if begin < end else end / 2.0
         begin = default if self.begin is None else self.begin

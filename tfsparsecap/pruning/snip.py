@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.pruning.optimizer import run_if
 from tfsparsecap.pruning.registry import register
@@ -57,7 +57,7 @@ class SNIP(PruningMethod):
         batches: int = 1,
     ) -> None:
         super().__init__(sparsity, total_steps, block_shape=block_shape)
-        self.batches = check_number("batches", batches, whole=True, at_least=1)
+        self.batches = check_whole("batches", batches, at_least=1)
         if total_steps is not None and batches >= total_steps:
             raise InputError(
                 f"batches is {batches}, but the training has {total_steps} steps: give fewer batches, or"

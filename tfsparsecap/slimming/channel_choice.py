@@ -1,6 +1,7 @@
 """Choice of the channels that go: the least important blocks, until the budget is met."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -158,12 +159,9 @@ def choose(
         lower = [f"keep={keep:g}"] * (keep > 0) + [f"multiple={multiple}"] * (multiple > 1)
         advice = " or ".join([", ".join(["lower the ratio", *lower[:-1]]), *lower[-1:]])
         raise RatioError(problem, f"{advice}{', or skip fewer layers' * _is_skipping(analysis)}", most)
-    low, high = 0, len(parts)  # share(low) < ratio <= share(high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if share(middle) >= ratio else (middle, high)
-    if budget == "channels" and abs(share(low) - ratio) < abs(share(high) - ratio):
-        high = low
+    high = bisect_left(range(len(parts)), ratio, lo=1, key=share)  # the first share of at least `ratio`
+    if budget == "channels" and abs(share(high - 1) - ratio) < abs(share(high) - ratio):
+        high -= 1
     if not high:
         if whole:
             return None

@@ -12,7 +12,7 @@ import numpy as np
 from keras.callbacks import Callback
 
 from tfsparsecap.core.keras_internals import nested_layers
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import gates
 from tfsparsecap.slimming.groups import skipped
 from tfsparsecap.slimming.operation_graph import Graph, check_built, trace
@@ -115,7 +115,7 @@ class Slim:
 
     def __init__(self, ratio: float = 0.5, iterations: int = 5, **options: Any) -> None:
         self.ratio = check_number("ratio", ratio, above=0, below=1)
-        self.iterations = check_number("iterations", iterations, whole=True, at_least=1)
+        self.iterations = check_whole("iterations", iterations, at_least=1)
         self.options = Options.named("Slim", options)
         self._given = options
         self.plans: list[SlimPlan] = []
@@ -148,7 +148,7 @@ class Slim:
         """
         graph = trace(model, "sc.Slim")
         _check_training(model, [*data, *(arguments.get(name) for name in ("x", "y"))], arguments)
-        epochs = check_number("epochs", epochs, whole=True, at_least=1)
+        epochs = check_whole("epochs", epochs, at_least=1)
         if epochs < self.iterations:
             raise InputError(
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"

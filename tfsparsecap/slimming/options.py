@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
-from tfsparsecap.errors import InputError, check_number, unknown_name
+from tfsparsecap.errors import InputError, check_number, check_whole, unknown_name
 from tfsparsecap.slimming.channel_choice import BUDGETS
 from tfsparsecap.slimming.importance import CRITERIA
 
@@ -40,7 +40,7 @@ class Options:
             raise unknown_name("budget", self.budget, BUDGETS)
         if self.criterion is not None and self.criterion not in CRITERIA:
             raise unknown_name("importance criterion", self.criterion, CRITERIA)
-        check_number("multiple", self.multiple, whole=True, at_least=1)
+        check_whole("multiple", self.multiple, at_least=1)
         check_number("keep", self.keep, at_least=0, below=1)
         if self.latency is not None and not callable(self.latency):
             raise InputError(

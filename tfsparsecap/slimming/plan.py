@@ -23,7 +23,7 @@ from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
 from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.options import Options
-from tfsparsecap.slimming.rebuild import Pair, rebuild, rebuild_pairs
+from tfsparsecap.slimming.rebuild import Pair, rebuild
 from tfsparsecap.slimming.regression import compensate
 
 #: Width of the printed table in characters.
@@ -105,10 +105,10 @@ class SlimPlan:
         """
         alive = self.analysis.alive(self._choice.removed)
         if self._samples is None:
-            return *rebuild_pairs(self.analysis, alive), alive
+            return *rebuild(self.analysis, alive), alive
         with _unchanged(self._model), progress_bar() as progress:
             values = compensate(self.analysis, alive, _announced(self._samples, progress))
-        return *rebuild_pairs(self.analysis, alive, values), alive
+        return *rebuild(self.analysis, alive, values), alive
 
     def __str__(self) -> str:
         groups = Table(title=f"{self.analysis.graph.name}: channels that are removed together")
@@ -168,7 +168,7 @@ def stock_copy(model: keras.Model) -> keras.Model:
     """
     analysis = Analysis(trace(model))
     alive = analysis.alive(np.array([], np.int64))
-    copy, pairs = rebuild_pairs(analysis, alive)
+    copy, pairs = rebuild(analysis, alive)
     compile_like(model, copy, pairs, alive)
     return copy
 
@@ -274,7 +274,7 @@ def plan_removal(
         scores = importance(analysis, criterion, model, options.samples)
 
     def measure(removed: np.ndarray) -> float:
-        return options.measured(rebuild(analysis, analysis.alive(removed)))
+        return options.measured(rebuild(analysis, analysis.alive(removed))[0])
 
     measured = None if options.latency is None else measure
     budget, multiple, keep = options.budget, options.multiple, options.keep

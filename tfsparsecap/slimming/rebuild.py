@@ -41,13 +41,6 @@ def cut(value: np.ndarray, axes: tuple[Axis, ...], alive: np.ndarray) -> np.ndar
 
 def rebuild(
     analysis: Analysis, alive: np.ndarray, values: Mapping[int, np.ndarray] | None = None
-) -> keras.Model:
-    """Returns the model of `rebuild_pairs`."""
-    return rebuild_pairs(analysis, alive, values)[0]
-
-
-def rebuild_pairs(
-    analysis: Analysis, alive: np.ndarray, values: Mapping[int, np.ndarray] | None = None
 ) -> tuple[keras.Model, list[Pair]]:
     """Creates the model without the channels that go; also returns which weights belong together.
 

@@ -105,13 +105,7 @@ class Scope:
 
     def emit(self, axes: Axes, position: int = 0) -> None:
         """Sets the labels of an output."""
-        index = self.node.outputs[position]
-        if len(axes) != len(self.shape(index)):
-            raise RuntimeError(f"{self.operation.name}: {len(axes)} axes for {self.shape(index)}")
-        for axis, length in zip(axes, self.shape(index), strict=True):
-            if axis is not None and len(axis) != length:
-                raise RuntimeError(f"{self.operation.name}: {len(axis)} labels for an axis of {length}")
-        self._axes[index] = axes
+        self._axes[self.node.outputs[position]] = axes
 
     def emit_channels(self, channels: Axis, position: int = 0) -> None:
         """Sets the labels of the last axis of an output; the others have none."""

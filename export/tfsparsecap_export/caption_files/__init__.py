@@ -3,5 +3,5 @@
 `export_captioner` reads from top to bottom: convert (`caption_graph`, with the whole beam search in the
 file), encode, find out what int8 costs in CIDEr and keep layers float that lose too much (`quality`), compare
 captions with the Keras model's (`caption_check`), calibrate the confidence, and write the file with its
-vocabulary and description (`bundle_writer`). The folders beside this one serve any Keras model.
+vocabulary and description. The folders beside this one serve any Keras model.
 """

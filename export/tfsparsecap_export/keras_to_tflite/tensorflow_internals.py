@@ -1,8 +1,8 @@
 """Private names of TensorFlow that the exporter depends on; an upgrade may remove them.
 
-`tests/export/convert/test_tensorflow_internals.py` names the ones that an installed version lacks. Those of
-Keras are in `tfsparsecap.core.keras_internals`. The generated TFLite schema, which is not a public interface
-either, is imported by `flatbuffer.model_file` only.
+`tests/export/keras_to_tflite/test_tensorflow_internals.py` names the ones that an installed version lacks.
+Those of Keras are in `tfsparsecap.core.keras_internals`. The generated TFLite schema, which is not a public
+interface either, is imported by `flatbuffer.model_file` only.
 """
 
 from collections.abc import Collection

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from tfsparsecap.captioning.data import feature_cache
-from tfsparsecap.captioning.data.feature_cache import cached_features
+from tfsparsecap.captioning.data.feature_cache import cached_features, litert_encoder
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.models import MobileNetV1Encoder
 from tfsparsecap.errors import InputError
 
 SIZE = 16
@@ -141,7 +143,7 @@ def test_two_processes_compute_the_same_features_once(records, tmp_path, monkeyp
             shutil.copy(first.path.with_suffix(suffix), second)
         os.close(descriptor)
 
-    monkeypatch.setattr("tfsparsecap.core.locks.time", SimpleNamespace(sleep=finish))
+    monkeypatch.setattr("tfsparsecap.core.files.time", SimpleNamespace(sleep=finish))
     encoder = Means()
     cache = cached_features(records, encoder, SIZE, second)
     assert encoder.calls == 1, "only to determine the shape"
@@ -219,6 +221,56 @@ def test_features_that_overflow_float16_are_rejected(records, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_encoder_with_another_output_shape_is_rejected(records, tmp_path):
-    with pytest.raises(ValueError, match="regions, depth"):
-        load(records, tmp_path, keras.layers.Flatten())
+class Determinant(keras.layers.Layer):
+    """An operation that LiteRT lacks."""
+
+    def call(self, images):
+        return tf.linalg.det(tf.einsum("bijc,bikc->bcjk", images, images))[:, None, :]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    keras.utils.set_random_seed(0)
+    return MobileNetV1Encoder(0.25, "conv_pw_3_relu", 48, None)
+
+
+@pytest.mark.slow
+def test_features_equal_those_of_tensorflow(encoder):
+    images = np.random.default_rng(0).integers(0, 256, (3, 48, 48, 3), np.uint8)
+    expected = keras.ops.convert_to_numpy(encoder(images.astype(np.float32)))
+    found = litert_encoder(encoder, 48)(images)
+    assert found.dtype == np.float32 and found.std() > 0
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.slow
+def test_what_litert_cannot_run_is_left_to_tensorflow(encoder, monkeypatch):
+    determinant = Determinant()
+    determinant(np.zeros((1, 48, 48, 3), np.float32))
+    assert litert_encoder(determinant, 48) is None
+    half = MobileNetV1Encoder(0.25, "conv_pw_1_relu", 48, None, dtype="mixed_bfloat16")
+    assert litert_encoder(half, 48) is None
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    assert litert_encoder(encoder, 48) is None
+
+
+@pytest.mark.slow
+def test_the_cache_of_many_images_is_computed_by_litert(encoder, tmp_path, monkeypatch):
+    records = []
+    for number in range(3):
+        path = tmp_path / f"{number}.png"
+        keras.utils.save_img(path, np.random.default_rng(number).integers(0, 256, (48, 48, 3)))
+        records.append(Record(path.name, path, ("a",), "train"))
+
+    def features(folder):
+        return cached_features(records, encoder, 48, tmp_path / folder, batch_size=2, progress=False).features
+
+    expected = np.array(features("tensorflow"))
+    made = []
+    monkeypatch.setattr(feature_cache, "_MANY_IMAGES", 3)
+    monkeypatch.setattr(
+        feature_cache, "litert_encoder", lambda *given: made.append(litert_encoder(*given)) or made[0]
+    )
+    found = features("litert")
+    assert made[0] is not None
+    np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())

@@ -12,7 +12,7 @@ import pytest
 from tfsparsecap import caption
 from tfsparsecap.captioning.inference import load
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner, check_trust, has_digest, read_bundle
-from tfsparsecap.captioning.inference.digests import ChangedFile, digests
+from tfsparsecap.captioning.inference.description import ChangedFile, digests
 from tfsparsecap.errors import InputError
 
 DESCRIPTION = {"format_version": 1, "join": "words", "special_ids": {"pad": 0, "start": 1, "end": 2}}

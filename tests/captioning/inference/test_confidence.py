@@ -7,7 +7,14 @@ from PIL import Image, ImageDraw
 from tfsparsecap.captioning.captioners import NAMES, captioner_path
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
-from tfsparsecap.captioning.inference.confidence import Calibration, is_good, reliability
+from tfsparsecap.captioning.inference.confidence import (
+    LIKELY,
+    Calibration,
+    caption_length,
+    is_good,
+    likely_objects,
+    reliability,
+)
 from tfsparsecap.errors import InputError
 
 
@@ -109,6 +116,11 @@ def test_descriptions_are_read():
             Calibration.from_description({"confidence": damaged})
 
 
+def test_lengths_include_the_end_token():
+    assert caption_length([5, 6, 2, 0], 2) == 3 and caption_length([5, 6, 7], 2) == 3
+    assert caption_length([2, 0], 2) == 1
+
+
 @pytest.mark.parametrize(
     ("caption", "good"),
     [
@@ -182,3 +194,13 @@ def test_the_app_is_not_sure_about_images_unlike_photographs(name, unsure, share
         captioner.caption(read_image(folder / "Images" / name, side))[0].confidence for name in names
     ]
     assert np.mean(photographs) > np.mean(unlike) + 0.15 and max(photographs) > 0.7
+
+
+def test_likely_objects_come_in_the_order_of_their_probabilities():
+    probabilities = np.array([0.25, LIKELY, 0.875, 0.0, LIKELY], "float32")
+    expected = (("sofa", 0.875), ("dog", 0.5), ("tv", 0.5))
+    assert likely_objects(["cat", "dog", "sofa", "bus", "tv"], probabilities) == expected
+    assert all(type(share) is float for _, share in expected)
+    assert likely_objects([], np.zeros(0, "float32")) == ()
+    with pytest.raises(ValueError, match="zip"):
+        likely_objects(["cat"], [0.5, 0.5])

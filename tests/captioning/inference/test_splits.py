@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.inference import Caption, Captions, splits
 from tfsparsecap.captioning.inference.splits import caption_records, caption_with_file
-from tfsparsecap.captioning.metrics.sentence_faults import CUT, UNKNOWN_WORD
+from tfsparsecap.captioning.metrics.caption_statistics import CUT, UNKNOWN_WORD
 from tfsparsecap.errors import InputError
 
 

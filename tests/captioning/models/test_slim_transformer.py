@@ -55,42 +55,42 @@ def test_removing_heads_and_units_without_influence_changes_nothing(kind, change
         outer[5:13] *= 0.01
         layer.feed_forward.outer.set_weights([outer, rest])
     given = with_boxes(captioner, inputs)
-    slim = slim_transformer(captioner, 0.75)
+    slim, settings = slim_transformer(captioner, 0.75)
     distinct = len(captioner.encoder_layers)
-    assert slim.settings == {"encoder_heads": [3] * distinct, "encoder_hidden_size": [24] * distinct}
-    np.testing.assert_allclose(slim.captioner(given), captioner(given), atol=1e-5)
-    assert slim.captioner.count_params() < captioner.count_params()
+    assert settings == {"encoder_heads": [3] * distinct, "encoder_hidden_size": [24] * distinct}
+    np.testing.assert_allclose(slim(given), captioner(given), atol=1e-5)
+    assert slim.count_params() < captioner.count_params()
 
 
 def test_decoder_layers_are_those_of_equation_5(inputs):
     captioner = make(layers=4, encoder_layers=1)
-    slim = slim_transformer(captioner, decoder_layers=3)
-    assert slim.settings == {"decoder_layers": 3}
-    for new, index in zip(slim.captioner.decoder_layers, (0, 1, 3), strict=True):
+    slim, settings = slim_transformer(captioner, decoder_layers=3)
+    assert settings == {"decoder_layers": 3}
+    for new, index in zip(slim.decoder_layers, (0, 1, 3), strict=True):
         old = captioner.decoder_layers[index]
         for own, expected in zip(new.get_weights(), old.get_weights(), strict=True):
             np.testing.assert_array_equal(own, expected)
     # The encoder is whole, so the memory of the image is the same.
-    found, expected = (one.encode(inputs)["features"] for one in (slim.captioner, captioner))
+    found, expected = (one.encode(inputs)["features"] for one in (slim, captioner))
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_layers_that_are_used_at_several_depths_stay_shared(inputs):
     captioner = make(ObjectRelationTransformer, layers=4, encoder_layers=1, share_decoder_layers=[0, 0, 1, 1])
-    slim = slim_transformer(captioner, 0.5, decoder_layers=3)
-    assert slim.settings["decoder_layers"] == 3 and slim.settings["share_decoder_layers"] == [0, 0, 1]
+    slim, settings = slim_transformer(captioner, 0.5, decoder_layers=3)
+    assert settings["decoder_layers"] == 3 and settings["share_decoder_layers"] == [0, 0, 1]
     given = with_boxes(captioner, inputs)
-    again = type(captioner).from_config(slim.captioner.get_config())
-    again.set_weights(slim.captioner.get_weights())
-    np.testing.assert_allclose(again(given), slim.captioner(given), atol=1e-6)
-    slim = slim_transformer(captioner, decoder_layers=1)
-    assert slim.settings["share_decoder_layers"] == [0] and len(slim.captioner.decoder_layers) == 1
+    again = type(captioner).from_config(slim.get_config())
+    again.set_weights(slim.get_weights())
+    np.testing.assert_allclose(again(given), slim(given), atol=1e-6)
+    slim, settings = slim_transformer(captioner, decoder_layers=1)
+    assert settings["share_decoder_layers"] == [0] and len(slim.decoder_layers) == 1
 
 
 def test_something_always_stays_and_shares_out_of_range_are_rejected():
     captioner = make(layers=1)
-    slim = slim_transformer(captioner, 0.01)
-    assert slim.settings == {"encoder_heads": [1], "encoder_hidden_size": [8]}
+    _, settings = slim_transformer(captioner, 0.01)
+    assert settings == {"encoder_heads": [1], "encoder_hidden_size": [8]}
     for width in (0.0, 1.1):
         with pytest.raises(InputError, match="encoder_width is"):
             slim_transformer(captioner, width)

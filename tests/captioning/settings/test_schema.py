@@ -10,7 +10,7 @@ from tfsparsecap.captioning.data.tokenizers import SPECIAL_TOKENS, WordTokenizer
 from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
-from tfsparsecap.captioning.training.start import check_start
+from tfsparsecap.captioning.training.other_runs import check_start
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 FILES = sorted(

@@ -8,11 +8,8 @@ import tensorflow as tf
 from tfsparsecap.captioning.models import SoftAttention, Transformer
 from tfsparsecap.captioning.models.captioner_base import masked_cross_entropy
 from tfsparsecap.captioning.models.transformer_captioner import selected_layers
-from tfsparsecap.captioning.training.hidden_states import (
-    HiddenStateLoop,
-    hidden_state_loss,
-    regularise_encoder,
-)
+from tfsparsecap.captioning.training.hidden_states import HiddenStateLoop, hidden_state_loss
+from tfsparsecap.captioning.training.phases import regularise_encoder
 from tfsparsecap.errors import InputError
 
 SIZES = {"size": 8, "hidden_size": 12, "heads": 2, "max_length": 6, "feature_size": 7, "dropout": 0.0}

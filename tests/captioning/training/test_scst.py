@@ -9,7 +9,7 @@ from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.models import ObjectRelationTransformer, SoftAttention, UpDown
 from tfsparsecap.captioning.search.sampling import sample
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.settings.training_section import SCST
+from tfsparsecap.captioning.settings.sections import SCST
 from tfsparsecap.captioning.training.scst import SCSTLoop
 from tfsparsecap.captioning.training.train_run import train_run
 from tfsparsecap.errors import InputError

@@ -13,7 +13,20 @@ import pytest
 from tfsparsecap.core.weight_files.torch_archive import read_checkpoint
 from tfsparsecap.errors import InputError
 
-from .torch_files import PLAIN, SIX, coo, mapping, number, read, storage, tensor, text, weight, write
+from .torch_files import (
+    PLAIN,
+    SIX,
+    coo,
+    mapping,
+    number,
+    read,
+    storage,
+    tensor,
+    text,
+    weight,
+    write,
+    write_legacy,
+)
 
 # Written by torch.save of PyTorch 2.15: {"epoch", "best", "name", "history", "rng", "model", "optimizer"}.
 # With grid = arange(24).reshape(4, 6), the model holds grid.t() as "transposed", grid[1:3, 1:6:2] as "block",
@@ -241,3 +254,35 @@ def test_other_files_are_refused(tmp_path, make, message):
     make(tmp_path / "a.pth")
     with pytest.raises(InputError, match=message):
         read_checkpoint(tmp_path / "a.pth")
+
+
+ARRAYS = {"a.weight": np.arange(6.0).reshape(2, 3), "a.bias": np.array([5.0]), "b": np.zeros((0, 2))}
+
+
+def test_tensors_are_read(tmp_path):
+    read = read_checkpoint(write_legacy(tmp_path / "a.pth", ARRAYS))
+    assert list(read) == list(ARRAYS)
+    for name, values in ARRAYS.items():
+        assert read[name].dtype == np.float32
+        np.testing.assert_array_equal(read[name], values)
+
+
+def test_damaged_files_are_rejected(tmp_path):
+    path = write_legacy(tmp_path / "a.pth", ARRAYS)
+    content = path.read_bytes()
+    for end in (len(content) - 9, len(content) - 30, 200, 30):
+        path.write_bytes(content[:end])
+        with pytest.raises(InputError, match=r"a\.pth is damaged"):
+            read_checkpoint(path)
+    with pytest.raises(InputError, match="is missing or has another length"):
+        read_checkpoint(write_legacy(path, ARRAYS, count=7))
+    path.write_bytes(content.replace(number(1001), number(1002)))
+    with pytest.raises(InputError, match="its version is unknown"):
+        read_checkpoint(path)
+
+
+def test_calls_of_functions_are_rejected(tmp_path):
+    path = write_legacy(tmp_path / "a.pth", ARRAYS)
+    path.write_bytes(path.read_bytes().replace(b"ctorch\nFloatStorage\n", b"cposix\nsystem\n"))
+    with pytest.raises(InputError, match=r"tries to call posix\.system.*nothing was executed"):
+        read_checkpoint(path)

@@ -1,18 +1,23 @@
 """The captioners that come with the package: `.tflite` files, for non-commercial use, as their data are.
 
-docs/models.md has their scores and weaknesses. `from_hub` downloads others.
+docs/models.md has their scores and weaknesses. Others are downloaded from the Hugging Face Hub.
 """
 
 import os
 from pathlib import Path
 
+from tfsparsecap.core.hub_files import download, hub_errors, is_name, problem_of
+from tfsparsecap.errors import InputError
+
 #: Their names; the first is the one that is used unless another one is chosen.
 NAMES = ("good", "small")
+# Start of addresses of captioners on the hub, and the file that they have.
+_SCHEME, _FILE = "hf://", "model.tflite"
 
 
 def is_address(given: str | os.PathLike) -> bool:
     """Whether a captioner is one on the Hugging Face Hub, `hf://USER/NAME`."""
-    return str(given).startswith("hf://") and not os.path.lexists(given)
+    return str(given).startswith(_SCHEME) and not os.path.lexists(given)
 
 
 def captioner_path(given: str | os.PathLike) -> Path:
@@ -31,9 +36,34 @@ def captioner_path(given: str | os.PathLike) -> Path:
     """
     path = Path(given)
     if is_address(given):
-        from tfsparsecap.captioning.captioners.from_hub import downloaded
-
-        return downloaded(str(given))
+        return _downloaded(str(given))
     if str(given) in NAMES and not os.path.lexists(path):
         return Path(__file__).with_name(f"{given}.tflite")
     return path
+
+
+def _downloaded(address: str) -> Path:
+    """Path of the `.tflite` file of a captioner on the hub, in the hub's cache or downloaded now.
+
+    Args:
+        address: `hf://USER/NAME`.
+
+    Raises:
+        InputError: huggingface_hub is not installed, the hub does not answer, or there is no such captioner.
+    """
+    repository = address.removeprefix(_SCHEME)
+    if not is_name(repository):
+        raise InputError(f"{address:.100} is no address of a captioner: write hf://USER/NAME")
+    try:
+        return download(repository, _FILE, address)
+    except InputError:
+        raise
+    except hub_errors() as error:
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            raise InputError(
+                f"{address} has no {_FILE}, so that it is no captioner of this package: give one that"
+                " python -m tfsparsecap.publish has written"
+            ) from error
+        raise InputError(f"cannot load {address}: {problem_of(error, repository)}") from error

@@ -1,4 +1,4 @@
-"""MS-COCO as downloaded: images, and Karpathy's `dataset_coco.json` or MS-COCO's own caption files."""
+"""MS-COCO as downloaded: images, Karpathy's `dataset_coco.json` or MS-COCO's caption files, and labels."""
 
 import os
 import re
@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from tfsparsecap.captioning.data import flickr
-from tfsparsecap.captioning.data.coco_labels import image_labels, instance_files
 from tfsparsecap.captioning.data.records import (
     FRACTIONS,
     SPLIT_NAMES,
@@ -29,11 +28,11 @@ KARPATHY_FILE = "dataset_coco.json"
 #: Folders with images, in the data folder or in an image folder of it.
 YEAR_FOLDERS = tuple(f"{split}{year}" for year in (2014, 2017) for split in ("train", "val", "test"))
 
-# Keys that are read. All others (tokens, URLs, sizes, licences) are dropped while the file is parsed.
+# Keys that are read. All others, above all the outlines of objects, are dropped while a file is parsed.
 _KEPT = {
-    *("images", "annotations", "sentences"),
+    *("images", "annotations", "sentences", "categories"),
     *("cocoid", "filepath", "filename", "split"),
-    *("id", "file_name", "image_id", "caption"),
+    *("id", "file_name", "image_id", "caption", "name", "category_id"),
 }
 _YEAR = re.compile(r"(?<!\d)20\d\d(?!\d)")
 # MS-COCO 2017 has the images of 2014 under shorter names: 000000391895.jpg.
@@ -192,7 +191,7 @@ def _caption_files(
 
 
 def _entries(file: Path, bad: BadRecords) -> Iterator[_Entry]:
-    content = _parsed(file)
+    content = _parsed(file, "download it again")
     images = content.get("images") if isinstance(content, dict) else None
     annotations = content.get("annotations") if isinstance(content, dict) else None
     if isinstance(images, list) and isinstance(annotations, list):
@@ -205,7 +204,7 @@ def _entries(file: Path, bad: BadRecords) -> Iterator[_Entry]:
     )
 
 
-def _parsed(file: Path) -> Any:
+def _parsed(file: Path, advice: str) -> Any:
     def small(pairs: list[tuple[str, Any]]) -> Any:
         entry = dict(pairs)
         # Only the text of a sentence is kept: all fields of MS-COCO take a gigabyte.
@@ -215,7 +214,7 @@ def _parsed(file: Path) -> Any:
             return " ".join(map(str, entry["tokens"]))
         return {key: value for key, value in pairs if key in _KEPT}
 
-    return read_json(file, "download it again", object_pairs_hook=small)
+    return read_json(file, advice, object_pairs_hook=small)
 
 
 def _karpathy(file: Path, images: list[Any], bad: BadRecords) -> Iterator[_Entry]:
@@ -321,6 +320,46 @@ def _image_file(entry: Any, name_key: str, folder_key: str | None = None) -> str
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise _Unusable(f"{str(path)!r:.80} is outside the data folder")
     return str(path)
+
+
+def instance_files(folder: Path, caption_files: Iterable[Path]) -> list[Path]:
+    """The files with annotated objects in `annotations/` or in the data folder, of one year.
+
+    The year is that of the caption files, or, as Karpathy's file has none, the first; MS-COCO 2014 and 2017
+    have the same images and objects.
+    """
+    years = {year for file in caption_files for year in _YEAR.findall(file.stem)}
+    files = [
+        file
+        for place in (folder / "annotations", folder)
+        for file in sorted(place.glob("instances_*.json"))
+        if _YEAR.findall(file.stem)
+    ]
+    years = years or set(sorted(year for file in files for year in _YEAR.findall(file.stem))[:1])
+    return [file for file in files if years.intersection(_YEAR.findall(file.stem))]
+
+
+def image_labels(files: Iterable[Path]) -> dict[str, tuple[str, ...]]:
+    """Image number -> names of the categories that are in the image, sorted; none for an image without any.
+
+    Raises:
+        InputError: a file cannot be read or has another format.
+    """
+    labels: dict[str, tuple[str, ...]] = {}
+    for file in files:
+        advice = "download it again, or move it elsewhere to train without labels"
+        content = _parsed(file, advice)
+        try:
+            names = {entry["id"]: str(entry["name"]) for entry in content.get("categories", ())}
+            found: dict[str, set[str]] = {str(entry["id"]): set() for entry in content["images"]}
+            for entry in content["annotations"]:
+                found.setdefault(str(entry["image_id"]), set()).add(names[entry["category_id"]])
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{file} has another format, not MS-COCO's images, annotations and categories: {advice}"
+            ) from error
+        labels |= {image: tuple(sorted(some)) for image, some in found.items()}
+    return labels
 
 
 class _ImageFiles:

@@ -204,7 +204,7 @@ class TeachingSource:
     Args:
         source: the captioner's own inputs; its groups and skipped records count.
         teachers: a source for each teacher, of the same records; all take the same view of an image.
-        objects: float32 [records, K], see `runs.run_data.object_targets`; None without them.
+        objects: float32 [records, K], see `settings.build.object_targets`; None without them.
     """
 
     def __init__(

@@ -125,13 +125,10 @@ class RegionFeatures:
         Raises:
             InputError: a file has NaN or infinity, is damaged or was changed since it was indexed, a box is
                 outside the image or inverted, or the image is not usable.
-            ValueError: `regions` is too small.
         """
         count, size = int(self.regions[index]), self.feature_size
         if count == 0:
             raise InputError(f"the features of {self.image_ids[index]} cannot be used: leave it out")
-        if count > regions:
-            raise ValueError(f"{self.image_ids[index]} has {count} regions, more than {regions}")
         assert size is not None  # known, because an image is usable
         image = {"features": np.zeros([regions, size], np.float32), "mask": np.arange(regions) < count}
         self._att.read(index, image["features"][:count])

@@ -8,8 +8,8 @@ from PIL import Image
 
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
-from tfsparsecap.captioning.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.captioning.models.captioner_base import Captioner, Inputs
+from tfsparsecap.captioning.models.regions import AdditiveAttentionCaptioner
 
 
 def attention_weights(captioner: Captioner, inputs: Inputs, token_ids: np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from PIL import Image
 from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.plotting import shown
 from tfsparsecap.core.files import atomic_write
-from tfsparsecap.errors import InputError
 
 _BLACK, _GREY, _GREEN, _RED = "#202124", "#6e7176", "#168039", "#c42b1c"
 # Pixels; characters in a line of text below an image.
@@ -53,7 +52,7 @@ def draw_sheet(
         columns: images in a row, at least 1.
 
     Raises:
-        InputError: there is no image, one cannot be read, or the file cannot be written.
+        InputError: an image cannot be read, or the file cannot be written.
 
     Examples:
         >>> keras.utils.save_img("dog.png", np.zeros((8, 8, 3)))
@@ -61,8 +60,6 @@ def draw_sheet(
     """
     from matplotlib.figure import Figure
 
-    if not images or columns < 1:
-        raise InputError(f"cannot draw {len(images)} images in {columns} columns: give at least one of each")
     columns = min(columns, len(images))
     heading, below = textwrap.wrap(title, 16 * columns), textwrap.wrap(subtitle, 27 * columns)
     width, top = _GAP + columns * (_SIDE + _GAP), _GAP + 27 * len(heading) + 20 * len(below) + 10

@@ -1,8 +1,8 @@
 """Captions from finished runs and exported files, and their scores.
 
-`load` finds out what it is given: a run folder (`finished_run`) or an exported file (`bundle`, with
-`description` and `digests`). Both caption images with the methods of `generate`, say how sure they are
-(`confidence`) and what they see (`likely_objects`). `splits` captions all images of a split, and `scoring`
+`load` finds out what it is given: a run folder (`finished_run`) or an exported file (`bundle`, with its
+`description`). Both caption images with the methods of `generate`, say how sure they are and what they see
+(`confidence`). `splits` captions all images of a split, and `scoring`
 compares the captions with those of people.
 """
 

@@ -12,15 +12,19 @@ from typing import Any
 import numpy as np
 
 from tfsparsecap.captioning.captioners import NAMES
-from tfsparsecap.captioning.inference.confidence import Calibration, caption_length
-from tfsparsecap.captioning.inference.description import DESCRIPTION, JOINS, check_description
-from tfsparsecap.captioning.inference.digests import ChangedFile, check_digests
+from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, likely_objects
+from tfsparsecap.captioning.inference.description import (
+    DESCRIPTION,
+    JOINS,
+    ChangedFile,
+    check_description,
+    check_digests,
+)
 from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions, Inputs
-from tfsparsecap.captioning.inference.likely_objects import likely_objects
-from tfsparsecap.captioning.metrics.sentence_faults import token_faults
+from tfsparsecap.captioning.metrics.caption_statistics import token_faults
 from tfsparsecap.core.files import DAMAGE, read_bytes
 from tfsparsecap.core.litert import signature_runner
-from tfsparsecap.errors import InputError, check_number, first_line
+from tfsparsecap.errors import InputError, check_whole, first_line
 
 #: Name of the associated file with the tokens.
 VOCABULARY = "vocabulary.txt"
@@ -161,7 +165,7 @@ class TFLiteCaptioner(CaptionGenerator):
     """
 
     def __init__(self, path: str | os.PathLike[str], threads: int = 1, *, trust: bool = False) -> None:
-        threads = check_number("threads", threads, whole=True, at_least=1)
+        threads = check_whole("threads", threads, at_least=1)
         self.path = Path(path)
         self.label = str(path)
         content = _content(self.path)

@@ -19,12 +19,11 @@ from tfsparsecap.captioning.inference.splits import (
 )
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
-from tfsparsecap.captioning.runs.run_data import RunData
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.captioning.search.sampling import Sampler
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
-from tfsparsecap.captioning.settings.build import load_data
+from tfsparsecap.captioning.settings.build import RunData, load_data
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError

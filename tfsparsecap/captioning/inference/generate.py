@@ -16,7 +16,7 @@ from tfsparsecap.captioning.data.images import read_image, resize_image
 from tfsparsecap.captioning.data.records import REMEDY, images_in
 from tfsparsecap.captioning.data.region_features import RegionFeatures
 from tfsparsecap.captioning.inference.confidence import NOT_SURE
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 
 #: The inputs of one image: name -> array without a batch axis.
 Inputs = dict[str, np.ndarray]
@@ -28,7 +28,7 @@ class Caption(NamedTuple):
     Attributes:
         text: its words.
         score: the sum of the log-probabilities of its tokens.
-        faults: what its text does not show, see `metrics.sentence_faults.token_faults`.
+        faults: what its text does not show, see `metrics.caption_statistics.token_faults`.
         confidence: calibrated probability that it is good, 0 to 1, see `confidence`; None if unknown.
     """
 
@@ -51,7 +51,7 @@ class Captions(list[Caption]):
         image: the path or the id of the image; empty for an image in memory.
         error: why the image cannot be captioned; None if it is.
         objects: the objects that are probably in the image, with their probabilities, likeliest first, see
-            `objects.likely_objects`; empty if the captioner predicts none.
+            `confidence.likely_objects`; empty if the captioner predicts none.
 
     Examples:
         >>> print(Captions([Caption("a dog runs", -2.5), Caption("a dog", -3.0)])[0])
@@ -367,7 +367,7 @@ def check_options(beam: int | None, samples: int | None, **sampling: Any) -> Non
         InputError: beam search and sampling are both asked for, or neither allows an option.
     """
     if beam is not None:
-        check_number("beam", beam, whole=True, at_least=1)
+        check_whole("beam", beam, at_least=1)
     if beam is not None and samples is not None:
         raise InputError("beam search and sampling exclude each other: give either beam or samples")
     for name, value in sampling.items():

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tfsparsecap.captioning.data.records import clean_caption, shown
-from tfsparsecap.captioning.inference.confidence import NOT_SURE, is_good, reliability
-from tfsparsecap.captioning.inference.likely_objects import LIKELY
-from tfsparsecap.captioning.metrics.caption_statistics import caption_statistics
+from tfsparsecap.captioning.inference.confidence import LIKELY, NOT_SURE, is_good, reliability
+from tfsparsecap.captioning.metrics.caption_statistics import (
+    caption_statistics,
+    fault_statistics,
+    text_faults,
+)
 from tfsparsecap.captioning.metrics.named_objects import Labelled, object_scores
 from tfsparsecap.captioning.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
-from tfsparsecap.captioning.metrics.sentence_faults import fault_statistics, text_faults
 from tfsparsecap.captioning.metrics.tokenize import light_tokenize
 from tfsparsecap.captioning.search.search_options import SearchOptions
 from tfsparsecap.core.text import folded, spaced
@@ -27,7 +29,7 @@ class ImageCaption:
     """An entry of `captions_SPLIT.json`: the best caption of an image, as in COCO's result files.
 
     `score` is the sum of the log-probabilities of its tokens, `token_faults` is what its text does not show
-    (see `metrics.sentence_faults`), `confidence` is the probability that it is good (see `confidence`), or
+    (see `metrics.caption_statistics`), `confidence` is the probability that it is good (see `confidence`), or
     None; `labels` are the names of the objects in the image, or None; `objects` are those that the captioner
     finds likely, see `objects`, or None if it predicts none.
     """
@@ -42,7 +44,7 @@ class ImageCaption:
     objects: tuple[str, ...] | None = None
 
     def faults(self, rules: SearchOptions | None = None) -> tuple[str, ...]:
-        """Why it is incomplete or repetitive, see `metrics.sentence_faults`."""
+        """Why it is incomplete or repetitive, see `metrics.caption_statistics`."""
         return (*self.token_faults, *text_faults(self.caption, rules))
 
 

@@ -13,10 +13,10 @@ from tfsparsecap.captioning.data.images import read_image
 from tfsparsecap.captioning.data.records import CaptionData, Record
 from tfsparsecap.captioning.data.region_features import RegionFeatures
 from tfsparsecap.captioning.inference.bundle import NO_CAPTION, TFLiteCaptioner
+from tfsparsecap.captioning.inference.confidence import likely_objects
 from tfsparsecap.captioning.inference.generate import Caption, Captions
-from tfsparsecap.captioning.inference.likely_objects import likely_objects
 from tfsparsecap.captioning.inference.scoring import ImageCaption, object_scores_of
-from tfsparsecap.captioning.metrics.sentence_faults import token_faults
+from tfsparsecap.captioning.metrics.caption_statistics import token_faults
 from tfsparsecap.errors import InputError
 
 if TYPE_CHECKING:

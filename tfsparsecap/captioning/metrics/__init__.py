@@ -2,7 +2,7 @@
 
 `scores` runs pycocoevalcap's BLEU, METEOR, ROUGE-L, CIDEr and SPICE, with Java where they need it (`java`,
 `spice`), or with a tokenizer of our own (`tokenize`). `named_objects` measures object recall and
-hallucination against labels. `caption_statistics` and `sentence_faults` describe captions without references.
+hallucination against labels. `caption_statistics` describes captions without references.
 """
 
 #: All metrics of `scores`, in the usual order of papers.

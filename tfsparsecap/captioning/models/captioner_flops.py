@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.captioning.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.captioning.models.captioner_base import Captioner, Memory, State
+from tfsparsecap.captioning.models.regions import AdditiveAttentionCaptioner
 from tfsparsecap.captioning.models.transformer import SharedAttention
 from tfsparsecap.core.model_call import input_spec
 from tfsparsecap.errors import InputError

@@ -1,6 +1,5 @@
 """Structured pruning of transformer captioners: heads and units of the encoder, layers of the decoder."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -13,22 +12,9 @@ from tfsparsecap.errors import check_number
 MULTIPLE = 8
 
 
-@dataclass(frozen=True)
-class SlimTransformer:
-    """A slimmed captioner.
-
-    Attributes:
-        captioner: the smaller captioner.
-        settings: arguments of the captioner, and settings of `model`, that have changed.
-    """
-
-    captioner: TransformerCaptioner
-    settings: dict[str, Any]
-
-
 def slim_transformer(
     captioner: TransformerCaptioner, encoder_width: float = 1.0, decoder_layers: int | None = None
-) -> SlimTransformer:
+) -> tuple[TransformerCaptioner, dict[str, Any]]:
     """Removes heads and feed-forward units of the transformer encoder, and layers of the decoder.
 
     In each encoder layer those heads and units stay whose weights have the largest L2 norm. The decoder's
@@ -42,7 +28,8 @@ def slim_transformer(
         decoder_layers: depth of the new decoder; None keeps all layers.
 
     Returns:
-        The new captioner, which has the same image encoder, and its sizes.
+        The new captioner, which has the same image encoder, and those of its arguments, which are settings of
+        `model`, that have changed.
 
     Raises:
         InputError: a share or depth out of range.
@@ -54,7 +41,7 @@ def slim_transformer(
     Examples:
         >>> from tfsparsecap.captioning.models import Transformer
         >>> whole = Transformer(100, size=64, hidden_size=128, layers=4, heads=8, feature_size=32)
-        >>> slim_transformer(whole, 0.6).settings
+        >>> slim_transformer(whole, 0.6)[1]
         {'encoder_heads': [5, 5, 5, 5], 'encoder_hidden_size': [80, 80, 80, 80]}
     """
     check_number("encoder_width", encoder_width, above=0, at_most=1)
@@ -81,7 +68,7 @@ def slim_transformer(
         _copy_layer(new, old, heads, units)
     for new, index in zip(small.decoder_layers, layers, strict=True):
         new.set_weights(captioner.decoder_layers[index].get_weights())
-    return SlimTransformer(small, settings)
+    return small, settings
 
 
 def _kept(layer: Any, width: float) -> tuple[np.ndarray, np.ndarray]:

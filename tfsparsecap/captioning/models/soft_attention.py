@@ -6,9 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from tfsparsecap.captioning.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory, State
-from tfsparsecap.captioning.models.regions import mean_region
+from tfsparsecap.captioning.models.regions import AdditiveAttentionCaptioner, mean_region
 from tfsparsecap.errors import InputError
 
 _CELLS = {"lstm": keras.layers.LSTMCell, "gru": keras.layers.GRUCell}

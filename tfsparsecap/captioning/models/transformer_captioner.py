@@ -12,7 +12,7 @@ from keras import ops
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory, State
 from tfsparsecap.captioning.models.regions import RegionCaptioner, attention_bias
 from tfsparsecap.captioning.models.transformer import DecoderLayer, DeviationNorm, EncoderLayer, positions
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 
 
 class TransformerCaptioner(RegionCaptioner):
@@ -78,7 +78,7 @@ class TransformerCaptioner(RegionCaptioner):
         super().__init__(vocabulary_size, **kwargs)
         depths = encoder_layers or layers, decoder_layers or layers
         for name, value in (("layers", min(depths)), ("max_length", max_length)):
-            check_number(name, value, whole=True, at_least=1)
+            check_whole(name, value, at_least=1)
         if heads < 1 or size % heads:
             raise InputError(f"the size {size} is not a multiple of {heads} heads: change one of them")
         self.size, self.hidden_size, self.heads, self.max_length = size, hidden_size, heads, max_length

@@ -6,10 +6,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from tfsparsecap.captioning.models.additive_attention import AdditiveAttentionCaptioner
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory, State
-from tfsparsecap.captioning.models.regions import mean_region
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.captioning.models.regions import AdditiveAttentionCaptioner, mean_region
+from tfsparsecap.errors import InputError, check_whole
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -88,7 +87,7 @@ class UpDown(AdditiveAttentionCaptioner):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocabulary_size, attention_size=attention_size, **kwargs)
-        check_number("output_layers", output_layers, whole=True, at_least=1)
+        check_whole("output_layers", output_layers, at_least=1)
         self.embedding_size, self.rnn_size = embedding_size, rnn_size
         self.output_layers, self.dropout_rate = output_layers, dropout
         self.build()

@@ -2,5 +2,4 @@
 
 `run_folder` knows the files of `runs/NAME` and locks the folder while it is trained. `checkpoints` are
 weights, gates and optimizer state after each epoch, so that a resumed run ends with the same weights.
-`run_data` makes the batches of a run's data, for training and for captioning.
 """

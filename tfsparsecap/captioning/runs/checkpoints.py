@@ -1,10 +1,11 @@
 """Checkpoints: everything a run needs to resume exactly, in one file that is written atomically."""
 
+import hashlib
 import json
 import re
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def load_checkpoint(path: Path, model: keras.Model, optimizer: keras.Optimizer |
     for key, variable in variables.items():
         variable.assign(arrays[key])
     return notes
+
+
+def weights_digest(variables: Iterable[keras.Variable]) -> str:
+    """SHA-256 of all values. (Files with the same weights differ: they contain the time of saving.)"""
+    digest = hashlib.sha256()
+    for variable in variables:
+        array = keras.ops.convert_to_numpy(variable)
+        digest.update(f"{array.shape} {array.dtype}".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def load_part(path: Path, layer: keras.Layer) -> None:

@@ -18,8 +18,7 @@ from tfsparsecap.captioning.data.tokenizers import SENTENCEPIECE, VOCABULARY, To
 from tfsparsecap.captioning.runs.checkpoints import save_weights
 from tfsparsecap.captioning.settings.config_files import differences, load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
-from tfsparsecap.core.files import atomic_path, atomic_write, csv_text, make_folder, read_json
-from tfsparsecap.core.locks import locked
+from tfsparsecap.core.files import atomic_path, atomic_write, csv_text, locked, make_folder, read_json
 from tfsparsecap.errors import InputError
 
 #: Settings that may change when a run is resumed: locations, and what does not affect the result.

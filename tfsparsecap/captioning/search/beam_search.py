@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfsparsecap.captioning.models.captioner_base import Captioner, Inputs, Memory, State
 from tfsparsecap.captioning.search.search_options import LARGEST_BEAM
 from tfsparsecap.captioning.search.sentence_rules import BROKEN_RULE, NEVER, SPARE_CANDIDATES, SearchRules
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_whole
 from tfsparsecap.gates import sample_gates_once
 
 
@@ -59,8 +59,8 @@ def search_memory(
     captioner: Captioner, memory: Memory, beam: int, max_length: int, rules: SearchRules | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`beam_search` for images that are already encoded: `memory` is as from `captioner.encode`."""
-    beam = check_number("beam", beam, whole=True, at_least=1, at_most=LARGEST_BEAM)
-    max_length = check_number("max_length", max_length, whole=True, at_least=1)
+    beam = check_whole("beam", beam, at_least=1, at_most=LARGEST_BEAM)
+    max_length = check_whole("max_length", max_length, at_least=1)
     check_length(captioner, max_length)
     state = captioner.initial_state(memory)
     one_image = tf.nest.flatten(state)[0].shape[0] == 1

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfsparsecap.captioning.models.captioner_base import Captioner, Memory
 from tfsparsecap.captioning.search.beam_search import Decoder, _length, _repeat, check_length
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
-from tfsparsecap.errors import InputError, check_number
+from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import sample_gates_once
 
 Seed: TypeAlias = int | tuple[int, int] | tf.Tensor | None
@@ -249,7 +249,7 @@ def _check(
 ) -> tuple[int, int]:
     """Returns `samples` and `max_length`; raises InputError for the first argument that is out of range."""
     sizes = [
-        check_number(name, value, whole=True, at_least=1)
+        check_whole(name, value, at_least=1)
         for name, value in (
             ("samples", samples),
             ("max_length", max_length),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfsparsecap.core.text import folded
-from tfsparsecap.errors import check_number
+from tfsparsecap.errors import check_number, check_whole
 
 #: Memory of the search grows with the beam.
 LARGEST_BEAM = 1000
@@ -47,6 +47,6 @@ class SearchOptions:
     length_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number("no_repeat_ngram", self.no_repeat_ngram, whole=True, at_least=0)
+        check_whole("no_repeat_ngram", self.no_repeat_ngram, at_least=0)
         check_number("length_penalty", self.length_penalty, at_least=0, at_most=10)
         object.__setattr__(self, "function_words", tuple(map(folded, self.function_words)))

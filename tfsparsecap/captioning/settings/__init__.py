@@ -2,5 +2,5 @@
 
 `schema` lists all of them, with their types, ranges and defaults. `config_files` reads and writes them,
 `contradictions` checks what they require of each other before anything is computed, `build` makes data,
-vocabulary and captioner, and `listing` prints them for `--list-settings`.
+vocabulary, captioner and batches, and `listing` prints them for `--list-settings`.
 """

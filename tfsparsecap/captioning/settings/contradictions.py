@@ -11,7 +11,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from tfsparsecap.captioning import data as sources
 from tfsparsecap.captioning.settings.config_files import sentence_of
 from tfsparsecap.captioning.settings.schema import ENCODER_SCHEMES, Config, Encoder, Pruning, TransformerModel
-from tfsparsecap.captioning.settings.training_section import Training
+from tfsparsecap.captioning.settings.sections import Training
 from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning import registry
 

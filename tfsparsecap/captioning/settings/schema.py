@@ -5,17 +5,25 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from tfsparsecap.captioning.encoder_catalogue import entry_of
-from tfsparsecap.captioning.settings.decoding import Decoding
-from tfsparsecap.captioning.settings.section import AsValue, Count, Options, Rate, Share, Size, Sizes
-from tfsparsecap.captioning.settings.section import OpenSection as _OpenSection
-from tfsparsecap.captioning.settings.section import Section as _Section
-from tfsparsecap.captioning.settings.training_section import Training
+from tfsparsecap.captioning.settings.sections import (
+    AsValue,
+    Count,
+    Decoding,
+    OpenSection,
+    Options,
+    Rate,
+    Section,
+    Share,
+    Size,
+    Sizes,
+    Training,
+)
 
 #: Schemes of encoder pruning in section 5.4 of the SMP paper, see `Pruning.encoder`.
 ENCODER_SCHEMES = ("A", "B", "C")
 
 
-class Data(_OpenSection):
+class Data(OpenSection):
     """Images and captions. Other keys are options of the source: arguments of its `load` function.
 
     Attributes:
@@ -64,7 +72,7 @@ class Data(_OpenSection):
     on_bad_record: Literal["skip", "fail"] = "skip"
 
 
-class Encoder(_Section):
+class Encoder(Section):
     """A network that turns an image into a feature map.
 
     `python -m tfsparsecap.encoders` lists the networks. All but `mobilenet_v1` and `inception_v1` have these
@@ -116,7 +124,7 @@ class Encoder(_Section):
         return {"layer": None, "image_size": size, "weights": "imagenet", "trainable": False, **given}
 
 
-class SoftAttentionModel(_Section):
+class SoftAttentionModel(Section):
     """Soft-Attention, with the sizes of `tfsparsecap.captioning.models.SoftAttention`.
 
     Attributes:
@@ -144,7 +152,7 @@ class SoftAttentionModel(_Section):
     encoder: Encoder | None = Encoder()
 
 
-class UpDownModel(_Section):
+class UpDownModel(Section):
     """Up-Down, with the sizes of `models.UpDown`; the rest is as in `SoftAttentionModel`."""
 
     captioner: ClassVar = "UpDown"
@@ -159,7 +167,7 @@ class UpDownModel(_Section):
     encoder: Encoder | None = Encoder()
 
 
-class TransformerModel(_Section):
+class TransformerModel(Section):
     """A plain transformer, with the sizes of `tfsparsecap.captioning.models.Transformer`.
 
     `dropout`, `feature_size` and `encoder` are as in `SoftAttentionModel`.
@@ -231,7 +239,7 @@ Model = Annotated[
 ]
 
 
-class Pruning(_OpenSection):
+class Pruning(OpenSection):
     """How the captioner is pruned during training. Other keys are options of the pruning method.
 
     Attributes:
@@ -252,7 +260,7 @@ class Pruning(_OpenSection):
     encoder: bool | Literal["A", "B", "C"] = False
 
 
-class Config(_Section):
+class Config(Section):
     """All settings of a run. `Config()` is the quickstart: synthetic scenes, a small captioner, 90 % pruned.
 
     Types, ranges and unknown keys are checked here; what settings require of each other is checked before

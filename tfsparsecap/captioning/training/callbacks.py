@@ -15,7 +15,7 @@ from tfsparsecap.captioning.inference.splits import caption_records
 from tfsparsecap.captioning.runs.checkpoints import save_checkpoint
 from tfsparsecap.captioning.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.captioning.search.beam_search import Decoder
-from tfsparsecap.captioning.training.workers import gather
+from tfsparsecap.captioning.training.distribution import gather
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning.feedback import ValidationDriven
 

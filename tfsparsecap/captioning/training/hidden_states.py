@@ -1,8 +1,7 @@
-"""RTIC's losses: a decoder learns the hidden states of a deeper one, and the encoder's weights get small."""
+"""RTIC's loss in which a decoder learns the hidden states of a deeper one."""
 
 from typing import Literal
 
-import keras
 import tensorflow as tf
 
 from tfsparsecap.captioning.models.captioner_base import Captioner, words_of_all_replicas
@@ -87,19 +86,3 @@ def hidden_state_loss(pairs: list[tuple[tf.Tensor, tf.Tensor]], targets: tf.Tens
         squares = tf.reduce_mean(tf.square(tf.cast(own, tf.float32) - tf.cast(other, tf.float32)), axis=-1)
         total += tf.reduce_sum(mask * squares) / words
     return total
-
-
-def regularise_encoder(captioner: Captioner, weight: float) -> None:
-    """Adds `weight` times the sum of the squares of all matrices of a transformer's encoder to the losses.
-
-    It replaces an earlier weight; 0 adds nothing. Captioners of other kinds stay as they are.
-
-    Reference:
-        RTIC, equation 4.
-    """
-    if not isinstance(captioner, TransformerCaptioner):
-        return
-    for layer in captioner.encoder_layers:
-        for variable in layer.trainable_variables:
-            if variable.path.endswith("/kernel"):
-                variable.regularizer = keras.regularizers.L2(weight) if weight else None

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.search.beam_search import beam_search
 from tfsparsecap.captioning.search.sampling import sample
-from tfsparsecap.captioning.settings.training_section import SCST
+from tfsparsecap.captioning.settings.sections import SCST
 from tfsparsecap.captioning.training.loop import Loop
 
 #: Token ids of captions, int32 [N, T], and the index of each caption's image, int64 [N] -> rewards [N].

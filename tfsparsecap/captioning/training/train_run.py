@@ -15,42 +15,39 @@ from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.inference.scoring import as_rows
 from tfsparsecap.captioning.runs.checkpoints import load_checkpoint, load_part, named_weights, read_notes
-from tfsparsecap.captioning.runs.run_data import RunData
 from tfsparsecap.captioning.runs.run_folder import RunFolder, best_epoch, of_phase
-from tfsparsecap.captioning.settings.build import load_data, make_captioner, make_tokenizer
+from tfsparsecap.captioning.settings.build import RunData, load_data, make_captioner, make_tokenizer
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.precision import products
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training import distribution
-from tfsparsecap.captioning.training.adam import make_optimizer
 from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation
 from tfsparsecap.captioning.training.cluster import Cluster
-from tfsparsecap.captioning.training.encoder_slimming import EncoderSlimming, penalise_gammas
-from tfsparsecap.captioning.training.gating import (
+from tfsparsecap.captioning.training.distribution import lost_workers
+from tfsparsecap.captioning.training.other_runs import (
+    load_initial_weights,
+    load_start,
+    load_teachers,
+    newest_checkpoint,
+    objects_of_run,
+    save_teaching,
+    start_at_frequencies,
+    start_with,
+    teacher_captions,
+    teacher_data,
+)
+from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, make_optimizer, phases
+from tfsparsecap.captioning.training.pruning import (
+    EncoderSlimming,
     final_captioner,
     gate_captioner,
     gate_for_fine_tuning,
     keep_masks,
+    penalise_gammas,
     phases_differ,
     rewinds_to_initial_weights,
     train_encoder,
 )
-from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, phases
-from tfsparsecap.captioning.training.start import (
-    load_initial_weights,
-    load_start,
-    newest_checkpoint,
-    objects_of_run,
-    start_at_frequencies,
-    start_with,
-)
-from tfsparsecap.captioning.training.teachers import (
-    load_teachers,
-    save_teaching,
-    teacher_captions,
-    teacher_data,
-)
-from tfsparsecap.captioning.training.workers import lost_workers
 from tfsparsecap.core.files import atomic_path, atomic_write
 from tfsparsecap.core.keras_internals import swap_averages
 from tfsparsecap.errors import InputError

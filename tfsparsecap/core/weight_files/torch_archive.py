@@ -1,7 +1,9 @@
 """Reads PyTorch checkpoints without PyTorch and without executing anything in the file.
 
 Since PyTorch 1.6 a checkpoint is a zip archive: `data.pkl` is a pickle that describes the tensors, `data/KEY`
-contain their bytes. `torch_legacy.py` reads the format before. `pickle_machine.py` reads the pickles.
+contain their bytes. The format before has several pickles: a magic number, the version of the format, facts
+about the machine, the saved object, and the list of storages; then, for each storage, the number of its
+elements, int64, and their bytes. `pickle_machine.py` reads the pickles.
 """
 
 import math
@@ -22,11 +24,54 @@ from tfsparsecap.core.weight_files.pickle_machine import (
     PickleMachine,
     RejectedFile,
     SparseTensor,
+    Storage,
     Tensor,
     printable,
 )
-from tfsparsecap.core.weight_files.torch_legacy import MAGIC_NUMBER, LegacyFile
 from tfsparsecap.errors import InputError
+
+#: The first pickle of a file.
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+
+
+class LegacyFile:
+    """The saved object, and the bytes of its storages, of an open file.
+
+    Attributes:
+        saved: the object as `PickleMachine` describes it.
+        byteorder: `"<"` or `">"`, as in NumPy.
+    """
+
+    def __init__(self, file: BinaryIO, size: int):
+        machine = PickleMachine()
+        magic, version, system, self.saved, keys = (machine.run(file) for _ in range(5))
+        if (magic, version) != (MAGIC_NUMBER, 1001):
+            raise ValueError("its version is unknown")
+        little = not isinstance(system, dict) or system.get("little_endian", True)
+        self.file, self.byteorder = file, "<" if little else ">"
+        self.places: dict[str, tuple[int, int]] = {}
+        if not isinstance(keys, list) or not set(machine.storages) <= set(map(str, keys)):
+            raise ValueError("its list of storages does not contain all tensors")
+        place = file.tell()
+        for key in keys:
+            storage = machine.storages.get(key)
+            file.seek(place)
+            header = file.read(8)
+            count = int.from_bytes(header, "little" if little else "big", signed=True)
+            if not isinstance(storage, Storage) or len(header) < 8 or count != storage.length:
+                raise ValueError(f"storage {key!r} is missing or has another length")
+            length = count * np.dtype(STORAGE_TYPES[storage.kind]).itemsize
+            self.places[key] = place + 8, length
+            place += 8 + length
+            if place > size:
+                raise ValueError("the file ends within a storage")
+
+    def read(self, name: str, largest: Any = None) -> bytes:
+        """Returns the bytes of the storage `data/KEY`."""
+        place, length = self.places[name.removeprefix("data/")]
+        self.file.seek(place)
+        return self.file.read(length)
+
 
 #: Keys under which training scripts store the state dict beside other things.
 _USUAL_KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights")

@@ -16,8 +16,8 @@ from tfsparsecap.captioning.models.image_encoders.published_weights import load_
 from tfsparsecap.captioning.models.image_encoders.tiny_vit import _timm_names, tiny_vit_5m
 from tfsparsecap.captioning.models.image_encoders.window_attention import WindowAttention
 from tfsparsecap.errors import InputError
-from tfsparsecap.model_summary.figures import ALL
 from tfsparsecap.model_summary.summarize import summary
+from tfsparsecap.model_summary.summary_tables import ALL
 from tfsparsecap.pruning import Supermask, prune, strip_pruning
 
 from ....core.weight_files.torch_files import write_state_dict

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import interpreter
 from tfsparsecap_export import CaptionOptions, export_model
-from tfsparsecap_export.caption_files.bundle_writer import make_bundle
+from tfsparsecap_export.caption_files.export_captioner import make_bundle
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.captioning.captioners import captioner_path

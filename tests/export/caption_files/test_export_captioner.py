@@ -5,7 +5,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from tfsparsecap_export.caption_files.bundle_writer import make_bundle, plain_description
+from tfsparsecap_export.caption_files.export_captioner import make_bundle, plain_description
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner

@@ -1,26 +1,68 @@
-"""The settings of training: `training`, with `training.fine_tune` and `training.scst`."""
+"""The sections `training` and `decoding` of the settings, and what all sections have in common."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from tfsparsecap.captioning.search.search_options import LARGEST_BEAM
-from tfsparsecap.captioning.settings.section import (
-    AsValue,
-    Count,
-    NotNegative,
-    Rate,
-    Share,
-    Size,
-    Texts,
-)
-from tfsparsecap.captioning.settings.section import Section as _Section
+from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS, LARGEST_BEAM, SearchOptions
+from tfsparsecap.captioning.settings.yaml_values import value_of
+
+#: For types that are not texts: the values of numbers and booleans in YAML.
+AsValue = BeforeValidator(value_of)
+Share = Annotated[float, Field(ge=0, lt=1), AsValue]
+Size = Annotated[int, Field(ge=1, lt=2**31), AsValue]
+Count = Annotated[int, Field(ge=0, lt=2**31), AsValue]
+Rate = Annotated[float, Field(gt=0), AsValue]
+NotNegative = Annotated[float, Field(ge=0), AsValue]
+# A single text need not be in a list.
+Texts = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+# A single number need not be in a list.
+Sizes = Annotated[
+    list[Size], BeforeValidator(lambda given: [given] if isinstance(value_of(given), int) else given)
+]
+#: The values of keys that are chosen by name, such as options.
+Options = dict[str, Annotated[Any, AsValue]]
+
+
+class Section(BaseModel):
+    """A section without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+class OpenSection(Section):
+    """A section that also takes the options of something that is chosen by name.
+
+    Attributes:
+        texts: names of options that are texts.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    texts: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _values(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        convert = {**dict.fromkeys(cls.model_fields, lambda value: value), **dict.fromkeys(cls.texts, _text)}
+        return {key: convert.get(key, value_of)(value) for key, value in given.items()}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that are not settings of the section itself."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, str) else value_of(value)
+
 
 # null is an empty list.
 _Teachers = Annotated[Texts, BeforeValidator(lambda given: [] if given is None else given)]
 
 
-class FineTune(_Section):
+class FineTune(Section):
     """Final epochs that also train the encoder, on images instead of cached features.
 
     Attributes:
@@ -36,7 +78,7 @@ class FineTune(_Section):
     batch_size: Size | None = None
 
 
-class Slim(_Section):
+class Slim(Section):
     """Structured pruning of an image encoder that is trained: its least important channels are removed.
 
     The channels are removed in several iterations in the first half of the epochs, with fine-tuning after
@@ -56,7 +98,7 @@ class Slim(_Section):
     criterion: Literal["taylor", "rtic", "l1", "l2"] = "taylor"
 
 
-class SCST(_Section):
+class SCST(Section):
     """Final epochs of self-critical sequence training, with the encoder and all zeros frozen.
 
     Captions are sampled and rewarded by their similarity to references.
@@ -90,7 +132,7 @@ class SCST(_Section):
     dropout: bool = False
 
 
-class Training(_Section):
+class Training(Section):
     """How the captioner is trained.
 
     Attributes:
@@ -185,3 +227,37 @@ class Training(_Section):
     slim: Slim | None = None
     fine_tune: FineTune = FineTune()
     scst: SCST | None = None
+
+
+class Decoding(Section):
+    """How a run generates captions when it is evaluated, used or exported; not during training.
+
+    Attributes:
+        beam: beam size; 1 is greedy. Exported files have at least 3, because apps show alternatives.
+        batch_size: images per batch.
+        plain: plain beam search, without the rules for complete sentences and without length penalty.
+        no_repeat_ngram: N-grams of this length, and words in a row, are not repeated; 0 allows repetitions.
+            Null is 3, but 0 for synthetic scenes, whose correct captions repeat "a small red".
+        function_words: words that do not end a caption and may occur more than twice: `english`, or a list of
+            such words for captions in another language; an empty list switches both rules off.
+        length_penalty: exponent A: captions are ranked by their score divided by length ** A; 0 by score.
+    """
+
+    beam: Annotated[int, Field(ge=1, le=LARGEST_BEAM), AsValue] = 1
+    batch_size: Size = 64
+    plain: bool = False
+    no_repeat_ngram: Count | None = None
+    function_words: Literal["english"] | list[str] = "english"
+    length_penalty: Annotated[float, Field(ge=0, le=10), AsValue] = SearchOptions.length_penalty
+
+    def search_options(self, data: str | None = None) -> SearchOptions | None:
+        """The options of the search on a kind of data; None for a plain search."""
+        return None if self.plain else self.rules(data)
+
+    def rules(self, data: str | None = None) -> SearchOptions:
+        """The rules for complete sentences on a kind of data, even if the search is plain."""
+        words = FUNCTION_WORDS if self.function_words == "english" else tuple(self.function_words)
+        ngram = self.no_repeat_ngram
+        if ngram is None:
+            ngram = 0 if data == "scenes" else SearchOptions.no_repeat_ngram
+        return SearchOptions(ngram, words, self.length_penalty)
