@@ -193,7 +193,7 @@ def _sizes(captioner: Any) -> dict[str, int]:
 
 def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
     from tfsparsecap.captioning.settings.build import load_data
-    from tfsparsecap.captioning.training.pruning import sample_batches
+    from tfsparsecap.captioning.training.run_pruning import sample_batches
     from tfsparsecap.slimming.channel_choice import RatioError
     from tfsparsecap.slimming.plan import slim
 

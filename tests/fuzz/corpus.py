@@ -314,7 +314,7 @@ def captioner(gated: bool) -> Any:
     """The run's captioner, with gates as its checkpoints hold it; cases may change its weights."""
     from tfsparsecap.captioning.runs.run_folder import RunFolder
     from tfsparsecap.captioning.settings.build import make_captioner
-    from tfsparsecap.captioning.training.pruning import gate_captioner
+    from tfsparsecap.captioning.training.run_pruning import gate_captioner
 
     folder = RunFolder(finished())
     config = folder.load_config()

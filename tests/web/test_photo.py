@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from tfsparsecap.captioning.data.images import read_image
 
-from ..captioning.data.test_colours import P3, rgb_profile
+from ..captioning.data.test_images import P3, rgb_profile
 from .conftest import MODULES_ONLY, PHOTOGRAPHS, REPOSITORY, finished, launch
 
 # Images of all modes, formats and orientations, with Pillow's pixels.

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from tfsparsecap.errors import InputError
 
 #: What NumPy, zipfile and Pillow raise for damaged or malicious files.
@@ -330,6 +328,8 @@ def locked(path: Path, busy: Callable[[], None]) -> Iterator[None]:
         ...     Path("one.lock").is_file()
         True
     """
+    from filelock import FileLock, Timeout  # not installed for exports alone
+
     descriptors: list[int] = []
     lock = FileLock(path, fallback_to_soft=False, on_acquired=descriptors.append)
     while not lock.is_locked:

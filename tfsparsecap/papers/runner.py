@@ -23,7 +23,7 @@ from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import Config, Data
 from tfsparsecap.captioning.training.other_runs import check_length, check_start, check_tokens
 from tfsparsecap.captioning.training.phases import check_batches, phases
-from tfsparsecap.captioning.training.pruning import make_method
+from tfsparsecap.captioning.training.run_pruning import make_method
 from tfsparsecap.core.child_processes import start_child
 from tfsparsecap.core.files import atomic_write, make_folder
 from tfsparsecap.errors import InputError, error_prefix

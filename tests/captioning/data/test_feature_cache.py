@@ -274,3 +274,8 @@ def test_the_cache_of_many_images_is_computed_by_litert(encoder, tmp_path, monke
     found = features("litert")
     assert made[0] is not None
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+
+
+def test_an_encoder_with_another_output_shape_is_rejected(records, tmp_path):
+    with pytest.raises(ValueError, match="regions, depth"):
+        load(records, tmp_path, keras.layers.Flatten())

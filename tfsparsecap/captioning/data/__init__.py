@@ -12,7 +12,7 @@ from typing import Any
 
 from tfsparsecap.captioning.data import caption_table, coco, flickr, scenes
 from tfsparsecap.captioning.data.records import CaptionData, copies_across_splits, described
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, unknown_name
 
 #: Data sources by the value of `data.kind`.
 SOURCES: dict[str, Callable[..., CaptionData]] = {
@@ -33,12 +33,15 @@ def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:
         arguments, options: see that source.
 
     Raises:
-        InputError: the data cannot be read, or the same photograph is in two splits, perhaps under two names.
+        InputError: the kind is unknown, the data cannot be read, or the same photograph is in two splits,
+            perhaps under two names.
 
     Examples:
         >>> len(load("scenes", "few_scenes", train=6, validation=1, test=1).records)
         8
     """
+    if kind not in SOURCES:
+        raise unknown_name("data.kind", kind, SOURCES)
     data = SOURCES[kind](*arguments, **options)
     pairs = copies_across_splits(data.records)
     if pairs and kind == "coco":

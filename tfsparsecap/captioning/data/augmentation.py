@@ -135,8 +135,9 @@ def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.nd
     area, aspect = random.uniform(*_CROP["crop_area_factor"]), random.uniform(*_CROP["aspect_ratio_factor"])
     height, width = np.minimum(1.0, np.sqrt([area / aspect, area * aspect]))
     top, left = random.uniform(0.0, [1.0 - height, 1.0 - width])
-    box = [top, left, top + height, left + width]
-    return _crop_and_flip(size)(whole, box, float(random.integers(2))).numpy()
+    box = tf.constant([top, left, top + height, left + width], tf.float32)
+    mirrored = tf.cast(random.integers(2), tf.float32)
+    return _crop_and_flip(size)(whole, box, mirrored).numpy()
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +121,21 @@ class FeatureCache:
     path: Path
     features: np.ndarray
     row_of: dict[str, int]
-    skipped: list[Skipped]
+    skipped: list[Skipped] = field(default_factory=list)
 
     def rows(self, image_ids: Sequence[str]) -> np.ndarray:
-        """Rows of images in `features`, int64 [len(image_ids)]."""
-        return np.array([self.row_of[name] for name in image_ids], np.int64)
+        """Rows of images in `features`, int64 [len(image_ids)].
+
+        Raises:
+            InputError: an image is not in the cache.
+        """
+        try:
+            return np.array([self.row_of[name] for name in image_ids], np.int64)
+        except KeyError as error:
+            raise InputError(
+                f"{self.path} has no features of the image {error.args[0]}: "
+                "compute them for all records, or leave it out"
+            ) from error
 
 
 def cached_features(
@@ -171,6 +181,10 @@ def cached_features(
         raise InputError("there are no images to encode: use a split with images")
     # Builds the encoder and determines its output shape.
     probe = encoder(tf.zeros([1, image_size, image_size, 3]), training=False)
+    if len(probe.shape) != 3:
+        raise ValueError(
+            f"the encoder's output shape is {tuple(probe.shape)}: it must be [images, regions, depth]"
+        )
     digest = _digest(images, encoder, image_size, view)
     array_file, index_file = (folder / f"features-{digest[:24]}{suffix}" for suffix in (".npy", ".json"))
 

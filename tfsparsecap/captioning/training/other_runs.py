@@ -18,7 +18,7 @@ from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import RunData, make_captioner, objects_of
 from tfsparsecap.captioning.settings.schema import Config, TransformerModel
 from tfsparsecap.captioning.training.phases import phases
-from tfsparsecap.captioning.training.pruning import rewinds_to_initial_weights
+from tfsparsecap.captioning.training.run_pruning import rewinds_to_initial_weights
 from tfsparsecap.core.files import read_json
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.nonzeros import weight_counts

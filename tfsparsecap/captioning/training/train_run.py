@@ -37,7 +37,7 @@ from tfsparsecap.captioning.training.other_runs import (
     teacher_data,
 )
 from tfsparsecap.captioning.training.phases import Phase, check_batches, make_loop, make_optimizer, phases
-from tfsparsecap.captioning.training.pruning import (
+from tfsparsecap.captioning.training.run_pruning import (
     EncoderSlimming,
     final_captioner,
     gate_captioner,

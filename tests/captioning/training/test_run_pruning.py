@@ -16,7 +16,7 @@ from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.sections import Slim
 from tfsparsecap.captioning.training.callbacks import SaveEpoch, Validation
-from tfsparsecap.captioning.training.pruning import (
+from tfsparsecap.captioning.training.run_pruning import (
     EncoderSlimming,
     gate_captioner,
     gate_for_fine_tuning,
