@@ -101,10 +101,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options.parse_args(argv)
 
 
-def _shapes(given: Sequence[str]) -> Any:
+def _shapes(texts: Sequence[str]) -> Any:
     """The shapes of `--shape`: one without a name, or several by name; None if there are none."""
     shapes: dict[str, tuple[int, ...]] = {}
-    for text in given:
+    for text in texts:
         name, _, sizes = text.rpartition("=")
         if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes, re.ASCII) or name in shapes:
             raise InputError(f"--shape is {text:.100}: use a shape such as 224x224x3, or NAME=20, once each")
@@ -166,10 +166,14 @@ def _export(options: argparse.Namespace, output: Path):
         loaded = load_run(options.tflite)
         model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
         if not isinstance(model, Captioner):
-            batch = None if options.batch == "any" else int(options.batch)
-            given = read_samples(options.inputs) if options.inputs else None
             return export_model(
-                model, output, options.format, batch=batch, inputs=options.shape, samples=given, **shared
+                model,
+                output,
+                options.format,
+                batch=None if options.batch == "any" else int(options.batch),
+                inputs=options.shape,
+                samples=read_samples(options.inputs) if options.inputs else None,
+                **shared,
             )
         for name in ("shape", "inputs"):
             if getattr(options, name):
