@@ -56,8 +56,8 @@ def ranked_captions(
     ranker = CaptionRanker(described(train), [record.captions for record in train], texts.captions)
     quality = _quality(validation, described(validation), ranker, texts)
     print_table("CIDEr of captions of other photographs", quality)
-    found = zip(wanting, _best(wanting, described(wanting), ranker, texts), strict=True)
-    ranked = {record.image_id: tuple(captions) for record, captions in found}
+    best = _best(wanting, described(wanting), ranker, texts)
+    ranked = {record.image_id: tuple(captions) for record, captions in zip(wanting, best, strict=True)}
     return [
         replace(record, captions=(record.captions + ranked[record.image_id])[:CAPTIONS])
         if record.image_id in ranked

@@ -108,7 +108,7 @@ def measure(name: str, ratio: float, given: argparse.Namespace) -> dict[str, Any
             result["ms_int8"] = _latencies([_file(model, x), _file(slim, x)], x[:1], given.runs)
     chosen, exact = zero_channels(model, rng)
     smaller = sc.slim(model, None, multiple=1)
-    before, after = (np.asarray(keras.tree.flatten(one(x))[0]) for one in (model, smaller))
+    before, after = (np.asarray(keras.tree.flatten(network(x))[0]) for network in (model, smaller))
     result |= {"zero": chosen, "exact": exact, "parameters_without_zero": smaller.count_params()}
     result["difference"] = float(np.abs(before - after).max() / max(np.abs(before).max(), 1e-30))
     return result

@@ -118,8 +118,8 @@ def examine(
         done(row)
         model.save(folder / "model.keras")
         loaded = keras.models.load_model(folder / "model.keras")
-        expected, again = (_flat(one(given, training=False)) for one in (model, loaded))
-        for before, after in zip(expected, again, strict=True):
+        expected = _flat(model(given, training=False))
+        for before, after in zip(expected, _flat(loaded(given, training=False)), strict=True):
             if np.abs(after - before).max() > 1e-5 * np.abs(before).max():
                 raise InputError("the loaded model gives other outputs than the saved one")
         path = folder / "model.tflite"
@@ -129,12 +129,12 @@ def examine(
         file = Interpreter(str(path)).get_signature_runner("serving_default")
         names = [*file.get_input_details()]
         arrays = dict(zip(_in_order(names, loaded), keras.tree.flatten(given), strict=True))
-        found = _flat(file(**arrays))
-        if min(np.abs(one).max() for one in expected) < SMALLEST_OUTPUT:
+        file_outputs = _flat(file(**arrays))
+        if min(np.abs(output).max() for output in expected) < SMALLEST_OUTPUT:
             raise InputError("an output is about 0, so that a comparison would mean nothing")
         row.difference = max(
-            float(np.abs(one - other).max() / np.abs(one).max())
-            for one, other in zip(expected, found, strict=True)
+            float(np.abs(before - after).max() / np.abs(before).max())
+            for before, after in zip(expected, file_outputs, strict=True)
         )
     except InputError as error:
         row.reason = str(error)
