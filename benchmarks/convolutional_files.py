@@ -203,8 +203,9 @@ def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
         with mock.patch.multiple(outputs, **_ANY_ERROR):
             result = outputs.verify_outputs(compiled, path.read_bytes(), samples, all_float=False)
         print(
-            f"{path.name}: the same class for {result.same_class:.1%} of {len(samples)} photographs; root mean"
-            f" square of the differences {result.rms_error:.1%}, before the softmax {result.logits_error:.1%}"
+            f"{path.name}: the same class for {result.same_class:.1%} of {len(samples)} photographs; root"
+            f" mean square of the differences {result.rms_error:.1%},"
+            f" before the softmax {result.logits_error:.1%}"
         )
 
 

@@ -65,13 +65,13 @@ def transformer(tokens: int, size: int = 256, layers: int = 3):
     import keras
 
     ids = keras.Input((tokens,), dtype="int32")
-    found = keras.layers.Embedding(1000, size)(ids)
+    states = keras.layers.Embedding(1000, size)(ids)
     for _ in range(layers):
-        attended = keras.layers.MultiHeadAttention(4, size // 4)(found, found)
-        found = keras.layers.LayerNormalization()(found + attended)
-        hidden = keras.layers.Dense(4 * size, activation="relu")(found)
-        found = keras.layers.LayerNormalization()(found + keras.layers.Dense(size)(hidden))
-    return keras.Model(ids, keras.layers.Dense(16)(keras.layers.GlobalAveragePooling1D()(found)))
+        attended = keras.layers.MultiHeadAttention(4, size // 4)(states, states)
+        states = keras.layers.LayerNormalization()(states + attended)
+        hidden = keras.layers.Dense(4 * size, activation="relu")(states)
+        states = keras.layers.LayerNormalization()(states + keras.layers.Dense(size)(hidden))
+    return keras.Model(ids, keras.layers.Dense(16)(keras.layers.GlobalAveragePooling1D()(states)))
 
 
 def _mobilenet():

@@ -280,8 +280,8 @@ def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
             with contextlib.redirect_stdout(io.StringIO()):  # what Keras and TensorFlow print about graphs
                 model = write(subject, path, **arguments)
             seconds = time.process_time() - start
-            predicted = classes(model, subject.tested) if model else classes_of(path, subject.tested)
-            same = float((predicted == expected).mean())
+            predictions = classes(model, subject.tested) if model else classes_of(path, subject.tested)
+            same = float((predictions == expected).mean())
             rows[name] = None if model else path, seconds, same
         except failures as error:
             refused.append(f"{name}: {first_line(error)[:200]}")

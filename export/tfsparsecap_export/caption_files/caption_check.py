@@ -90,14 +90,14 @@ def verify_captions(
                         f" {error:.2f} (root mean square): nothing was written; try another --format"
                     )
                 objects_error = max(objects_error or 0.0, float(errors.max()))
-        predicted = _predicted(results[0])
-        same_ids = predicted == expected
+        file_ids = _predicted(results[0])
+        same_ids = file_ids == expected
         same = same_ids.all(axis=1)
         equal_beams += int(same.sum())
         if same[0]:
             equal += 1
         else:
-            own, others = (score_tokens(sample, ids) for ids in (expected[0], predicted[0]))
+            own, others = (score_tokens(sample, ids) for ids in (expected[0], file_ids[0]))
             penalty = 0.0 if rules is None else rules.length_penalty
             gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])), length_penalty=penalty)
             ties += int(gap <= tie)
