@@ -46,19 +46,21 @@ def best_captions(
         people or _words([*texts, *others.get(record.image_id, ())])
         for record, people, texts in zip(records, by_people, candidates, strict=True)
     ]
-    found: list[list[tuple[float, str]]] = [[] for _ in records]
+    scored_captions: list[list[tuple[float, str]]] = [[] for _ in records]
     for score, index, text in _scores(references, candidates):
         likelihood = written[records[index].image_id][text]
-        found[index].append((score + _LOG_PROBABILITY_WEIGHT * likelihood, text))
+        scored_captions[index].append((score + _LOG_PROBABILITY_WEIGHT * likelihood, text))
     for turn in range(max(map(len, by_people), default=0)):
-        rest = [
+        other_references = [
             people[:turn] + people[turn + 1 :] or refs
             for people, refs in zip(by_people, references, strict=True)
         ]
-        for score, index, text in _scores(rest, [people[turn : turn + 1] for people in by_people]):
-            found[index].append((score + _LOG_PROBABILITY_WEIGHT * _PEOPLE, text))
+        for score, index, text in _scores(
+            other_references, [people[turn : turn + 1] for people in by_people]
+        ):
+            scored_captions[index].append((score + _LOG_PROBABILITY_WEIGHT * _PEOPLE, text))
     best = {}
-    for record, scored in zip(records, found, strict=True):
+    for record, scored in zip(records, scored_captions, strict=True):
         ordered = [text for _, text in sorted(scored, reverse=True)]
         best[record.image_id] = [*dict.fromkeys(ordered)][:CAPTIONS]
     return best

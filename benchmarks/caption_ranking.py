@@ -79,15 +79,15 @@ class CaptionRanker:
         seed: int = 0,
     ) -> None:
         words = [content_words(text) for text in texts]
-        known = [[content_words(text) for text in group] for group in captions]
-        sentences = [*words, *itertools.chain(*known)]
+        caption_words = [[content_words(text) for text in group] for group in captions]
+        sentences = [*words, *itertools.chain(*caption_words)]
         counts = Counter(itertools.chain(*sentences))
         frequent = [word for word, count in counts.items() if count >= _LEAST_COUNT]
         self._ids = {word: number for number, word in enumerate(frequent)}
         rarity = np.log(len(sentences) / np.array([counts[word] for word in frequent] or [1]))
         self._mean = photographs.features.mean(0)
         self._deviation = photographs.features.std(0) + 1e-3
-        examples = [self._rows(group) for group in known]
+        examples = [self._rows(group) for group in caption_words]
         self._texts, self._photographs = [], []
         for number in range(rankers):
             keras.utils.set_random_seed(seed + number)
@@ -148,7 +148,7 @@ class CaptionRanker:
                         for scores in (cosines, tf.transpose(cosines))
                     ]
                 )
-            optimizer.apply(tape.gradient(loss, [one.value for one in variables]), variables)
+            optimizer.apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
 
         random, count = np.random.default_rng(seed), len(features)
         for _ in range(3 * epochs):
@@ -157,7 +157,7 @@ class CaptionRanker:
                 chosen = order[start : start + _BATCH]
                 # Without its labels, a photograph must be told from others by what it shows.
                 labelled = random.random((len(chosen), 1)) < 0.7
-                words = [examples[one][random.integers(len(examples[one]))] for one in chosen]
+                words = [examples[index][random.integers(len(examples[index]))] for index in chosen]
                 step(
                     {
                         "features": tf.constant(features[chosen]),

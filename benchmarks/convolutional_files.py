@@ -102,7 +102,9 @@ def make_network(options: argparse.Namespace):
         ) from error
 
 
-def photographs(folder: str, network: str, size: int, start: int, count: int) -> list[dict[str, np.ndarray]]:
+def read_photographs(
+    folder: str, network: str, size: int, start: int, count: int
+) -> list[dict[str, np.ndarray]]:
     """Photographs of a folder as a network takes them, shuffled.
 
     Raises:
@@ -142,7 +144,7 @@ def write_file(options: argparse.Namespace, variant: Variant, path: Path) -> Non
     if variant.slim:
         model = sc.slim(model, options.slim)
     if options.photographs:
-        samples = photographs(options.photographs, options.network, options.size, 0, PHOTOGRAPHS)
+        samples = read_photographs(options.photographs, options.network, options.size, 0, PHOTOGRAPHS)
     else:
         spec = tf.TensorSpec((1, options.size, options.size, 3), tf.float32)
         samples = synthetic_samples({"image": spec}, SAMPLES)
@@ -161,7 +163,10 @@ def fastest_runs(contents: Sequence[bytes], sample: Mapping[str, np.ndarray], ru
     from ai_edge_litert.interpreter import Interpreter
 
     interpreters = [Interpreter(model_content=content, num_threads=1) for content in contents]
-    runners = [each.get_signature_runner(next(iter(each.get_signature_list()))) for each in interpreters]
+    runners = [
+        interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))
+        for interpreter in interpreters
+    ]
     times: list[list[float]] = [[] for _ in runners]
     for _ in range(runs + 1):  # the first is not timed
         for runner, mine in zip(runners, times, strict=True):
@@ -192,14 +197,15 @@ def print_errors(options: argparse.Namespace, paths: Sequence[Path]) -> None:
 
     model = make_network(options)
     call = model_call(model)
-    samples = photographs(options.photographs, options.network, options.size, PHOTOGRAPHS, HELD_OUT)
+    samples = read_photographs(options.photographs, options.network, options.size, PHOTOGRAPHS, HELD_OUT)
     compiled = tf.function(lambda tensors: call(tensors), autograph=False)
     for path in paths:
         with mock.patch.multiple(outputs, **_ANY_ERROR):
-            found = outputs.verify_outputs(compiled, path.read_bytes(), samples, all_float=False)
+            result = outputs.verify_outputs(compiled, path.read_bytes(), samples, all_float=False)
         print(
-            f"{path.name}: the same class for {found.same_class:.1%} of {len(samples)} photographs; root mean"
-            f" square of the differences {found.rms_error:.1%}, before the softmax {found.logits_error:.1%}"
+            f"{path.name}: the same class for {result.same_class:.1%} of {len(samples)} photographs; root"
+            f" mean square of the differences {result.rms_error:.1%},"
+            f" before the softmax {result.logits_error:.1%}"
         )
 
 

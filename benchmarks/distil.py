@@ -1,4 +1,4 @@
-"""python -m benchmarks.distil: what networks that are too large for a phone know, for small ones, on a GPU.
+"""python -m benchmarks.distil: teaches small networks what networks too large for a phone know, on a GPU.
 
 captions  trains a captioner on DINOv2 ViT-S/14, the encoder too; writes 29 captions of each training image
 encoder   trains an EfficientNet-Lite to predict DINOv2's features of an image and its crops, and the words
@@ -35,25 +35,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         InputError: a folder or file is missing or damaged.
     """
-    options = parser(__doc__)
-    options.add_argument("task", choices=("captions", "encoder"), help="what to do")
-    options.add_argument("table", type=Path, help="folder of images with captions, see docs/data.md")
-    options.add_argument("--dinov2", type=Path, required=True, metavar="FILE.onnx", help="DINOv2 ViT-S/14")
-    options.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write")
-    options.add_argument("--network", choices=_NETWORKS, default=_NETWORKS[0], help="the encoder to train")
-    options.add_argument("--weights", type=Path, metavar="FILE", help="its published weights")
-    options.add_argument("--epochs", type=int, help="17 for captions and 52 for an encoder by default")
-    given = options.parse_args(argv)
-    if given.task == "encoder" and given.weights is None:
-        raise InputError(f"the training begins with the published weights of {given.network}: give --weights")
-    if given.epochs is not None and given.epochs < 1:
-        raise InputError(f"--epochs is {given.epochs}: give 1 or more")
-    check_output(given.output)
+    command = parser(__doc__)
+    command.add_argument("task", choices=("captions", "encoder"), help="what to do")
+    command.add_argument("table", type=Path, help="folder of images with captions, see docs/data.md")
+    command.add_argument("--dinov2", type=Path, required=True, metavar="FILE.onnx", help="DINOv2 ViT-S/14")
+    command.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write")
+    command.add_argument("--network", choices=_NETWORKS, default=_NETWORKS[0], help="the encoder to train")
+    command.add_argument("--weights", type=Path, metavar="FILE", help="its published weights")
+    command.add_argument("--epochs", type=int, help="17 for captions and 52 for an encoder by default")
+    options = command.parse_args(argv)
+    if options.task == "encoder" and options.weights is None:
+        raise InputError(
+            f"the training begins with the published weights of {options.network}: give --weights"
+        )
+    if options.epochs is not None and options.epochs < 1:
+        raise InputError(f"--epochs is {options.epochs}: give 1 or more")
+    check_output(options.output)
     try:
         from benchmarks.distil_training import distil
     except ImportError as error:
         raise InputError(f"{error}: pip install torch timm onnx, which only this command needs") from error
-    distil(given)
+    distil(options)
     return 0
 
 

@@ -43,8 +43,8 @@ class Dino(nn.Module):
         if "blocks.0.attn.qkv.weight" not in arrays:
             raise InputError(f"{path} does not contain DINOv2: give an ONNX file of its ViT-S/14")
         arrays["pos_embed"] = _positions(path)
-        known = self.network.state_dict()
-        self.network.load_state_dict({name: torch.tensor(arrays[name].copy()) for name in known})
+        parameters = self.network.state_dict()
+        self.network.load_state_dict({name: torch.tensor(arrays[name].copy()) for name in parameters})
         self.register_buffer("mean", torch.tensor(_MEAN)[:, None, None], persistent=False)
         self.register_buffer("deviation", torch.tensor(_DEVIATION)[:, None, None], persistent=False)
 
@@ -60,9 +60,9 @@ def patch_map(tokens: Tensor) -> Tensor:
 
 def _positions(path: Path) -> np.ndarray:
     """The embeddings of positions, which the file has for larger images: float32 [1, 257, 384]."""
-    found = [numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer]
+    tensors = [numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer]
     first, grid = sorted(
-        (array.reshape(-1, _WIDTH) for array in found if array.shape[-1:] == (_WIDTH,) and array.ndim > 2),
+        (array.reshape(-1, _WIDTH) for array in tensors if array.shape[-1:] == (_WIDTH,) and array.ndim > 2),
         key=len,
     )[-2:]
     side = round(len(grid) ** 0.5)
@@ -85,19 +85,19 @@ class Lite(nn.Module):
 
     def __init__(self, name: str, path: Path) -> None:
         super().__init__()
-        whole = timm.create_model(f"tf_{name}")
-        own = [key for key in whole.state_dict() if not key.endswith("num_batches_tracked")]
+        network = timm.create_model(f"tf_{name}")
+        own = [key for key in network.state_dict() if not key.endswith("num_batches_tracked")]
         own = [key for key in own if not key.startswith("classifier.")]
-        given = {key: values for key, values in read_weights(path).items() if not key.startswith("_fc.")}
-        given = {key: values for key, values in given.items() if not key.endswith("num_batches_tracked")}
-        if own[0] not in given:  # the package's names, in the same order
-            given = dict(zip(own, given.values(), strict=False))
-        shapes = {key: tuple(values.shape) for key, values in whole.state_dict().items()}
-        if any(key not in given or given[key].shape != shapes[key] for key in own):
+        arrays = {key: values for key, values in read_weights(path).items() if not key.startswith("_fc.")}
+        arrays = {key: values for key, values in arrays.items() if not key.endswith("num_batches_tracked")}
+        if own[0] not in arrays:  # the package's names, in the same order
+            arrays = dict(zip(own, arrays.values(), strict=False))
+        shapes = {key: tuple(values.shape) for key, values in network.state_dict().items()}
+        if any(key not in arrays or arrays[key].shape != shapes[key] for key in own):
             raise InputError(f"{path} does not contain {name}: give its published weights")
-        whole.load_state_dict({key: torch.tensor(given[key].copy()) for key in own}, strict=False)
-        self.network = whole
-        self.channels = whole.blocks[-1][-1].bn3.num_features
+        network.load_state_dict({key: torch.tensor(arrays[key].copy()) for key in own}, strict=False)
+        self.network = network
+        self.channels = network.blocks[-1][-1].bn3.num_features
 
     def forward(self, images: Tensor) -> Tensor:
         scaled = ((images - 127) / 128).contiguous(memory_format=torch.channels_last)
@@ -199,5 +199,5 @@ class _Block(nn.Module):
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
-    found = functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
-    return found.transpose(1, 2).flatten(2).contiguous()
+    attention = functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
+    return attention.transpose(1, 2).flatten(2).contiguous()

@@ -29,12 +29,12 @@ _WARMUP = 150
 _CROP, _FEATURE_CROP = 0.6, 0.2
 
 
-def distil(given: argparse.Namespace) -> None:
+def distil(options: argparse.Namespace) -> None:
     """Trains what the options of `benchmarks.distil` name, and writes it."""
-    images = _Images(given.table, "cuda" if torch.cuda.is_available() else "cpu")
-    trainer = _Captioner(images, given) if given.task == "captions" else _Encoder(images, given)
-    _train(trainer, images, given.epochs or trainer.epochs)
-    trainer.write(given.output)
+    images = _Images(options.table, "cuda" if torch.cuda.is_available() else "cpu")
+    trainer = _Captioner(images, options) if options.task == "captions" else _Encoder(images, options)
+    _train(trainer, images, options.epochs or trainer.epochs)
+    trainer.write(options.output)
 
 
 class _Images:
@@ -50,8 +50,8 @@ class _Images:
         uses = collections.Counter(
             word for record in records for text in record.captions for word in light_tokenize(text).split()
         )
-        known = sorted(word for word, count in uses.items() if count >= _RAREST)
-        self.words = ["", "", "", "", *known]
+        frequent_words = sorted(word for word, count in uses.items() if count >= _RAREST)
+        self.words = ["", "", "", "", *frequent_words]
         ids = {word: number for number, word in enumerate(self.words) if word}
         captions = torch.full((len(records), _CAPTIONS, _LENGTH + 1), PAD)
         for row, record in zip(captions, records, strict=True):
@@ -98,9 +98,9 @@ class _Images:
 
     def object_loss(self, logits: Tensor, indices: Tensor) -> Tensor:
         """Cross-entropy of the objects, summed over them, of images with labels."""
-        target, known = self.objects[indices], self.labelled[indices]
+        target, mask = self.objects[indices], self.labelled[indices]
         losses = functional.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(1)
-        return (losses * known).sum() / known.sum().clamp(min=1)
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
 
 
 class _Captioner(nn.Module):
@@ -108,9 +108,9 @@ class _Captioner(nn.Module):
 
     epochs, batch = 17, 96
 
-    def __init__(self, images: _Images, given: argparse.Namespace) -> None:
+    def __init__(self, images: _Images, options: argparse.Namespace) -> None:
         super().__init__()
-        self.dino = Dino(given.dinov2, drop_path=0.1)
+        self.dino = Dino(options.dinov2, drop_path=0.1)
         sizes = {"width": 512, "layers": 3, "heads": 8, "dropout": 0.2, "length": _LENGTH}
         self.decoder = Decoder(384, 65, len(images.words), **sizes)
         self.objects = nn.Linear(2 * 384, images.objects.shape[1])
@@ -143,13 +143,13 @@ class _Captioner(nn.Module):
             texts: list[dict[str, float]] = [{} for _ in part]
             for count, temperature in _WRITTEN:
                 sampled = self.decoder.sample(memory, count, temperature)
-                for found, rows, scores in zip(texts, *sampled, strict=True):
+                for captions, rows, scores in zip(texts, *sampled, strict=True):
                     for tokens, score in zip(rows, scores, strict=True):
                         words = (self.images.words[token] for token in tokens)
-                        found.setdefault(" ".join(filter(None, words)), score)
-            for index, found in zip(part, texts, strict=True):
-                row = {"image": self.images.records[index].image_id, "captions": list(found)}
-                lines.append(json.dumps({**row, "scores": [round(x, 3) for x in found.values()]}) + "\n")
+                        captions.setdefault(" ".join(filter(None, words)), score)
+            for index, captions in zip(part, texts, strict=True):
+                row = {"image": self.images.records[index].image_id, "captions": list(captions)}
+                lines.append(json.dumps({**row, "scores": [round(x, 3) for x in captions.values()]}) + "\n")
         atomic_write(path, "".join(lines))
 
 
@@ -160,16 +160,16 @@ class _Encoder(nn.Module):
 
     epochs, batch = 52, 256
 
-    def __init__(self, images: _Images, given: argparse.Namespace) -> None:
+    def __init__(self, images: _Images, options: argparse.Namespace) -> None:
         super().__init__()
-        self.lite = Lite(given.network, given.weights)
+        self.lite = Lite(options.network, options.weights)
         channels = self.lite.channels
-        self.map, self.whole = nn.Conv2d(channels, 4 * 384, 1), nn.Linear(channels, 384)
+        self.map, self.class_head = nn.Conv2d(channels, 4 * 384, 1), nn.Linear(channels, 384)
         self.objects = nn.Linear(channels, images.objects.shape[1])
         sizes = {"width": 384, "layers": 2, "heads": 6, "dropout": 0.15, "length": _LENGTH}
         self.decoder = Decoder(channels, 49, len(images.words), **sizes)
         self.images = images
-        dino = Dino(given.dinov2).requires_grad_(False).eval().to(images.device)
+        dino = Dino(options.dinov2).requires_grad_(False).eval().to(images.device)
         if images.device == "cuda":
             dino.network.bfloat16()
         self._dino = [dino]  # in a list: not trained
@@ -205,9 +205,9 @@ class _Encoder(nn.Module):
             tokens = self._dino[0](x).float()
         expected = functional.adaptive_avg_pool2d((patch_map(tokens) - self._cells[0]) / self._cells[1], 14)
         features = self.lite(x)
-        given = functional.pixel_shuffle(self.map(features), 2).float()
-        loss = 2 * functional.mse_loss(given, expected)
-        pooled = self.whole(features.mean((2, 3))).float()
+        prediction = functional.pixel_shuffle(self.map(features), 2).float()
+        loss = 2 * functional.mse_loss(prediction, expected)
+        pooled = self.class_head(features.mean((2, 3))).float()
         loss = loss + functional.mse_loss(pooled, (tokens[:, 0] - self._class[0]) / self._class[1])
         chosen = torch.randint(_CAPTIONS, (half, 2), device=x.device)
         captions = self.images.captions[first[:, None], chosen]
@@ -218,8 +218,10 @@ class _Encoder(nn.Module):
     def write(self, path: Path) -> None:
         """Writes the weights of the encoder under timm's names."""
         state = self.lite.network.state_dict()
-        kept = {name: values.cpu().contiguous() for name, values in state.items() if "classifier" not in name}
-        atomic_write(path, save(kept))
+        weights = {
+            name: values.cpu().contiguous() for name, values in state.items() if "classifier" not in name
+        }
+        atomic_write(path, save(weights))
 
 
 def _train(trainer: _Captioner | _Encoder, images: _Images, epochs: int) -> None:

@@ -68,76 +68,76 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         InputError: a folder or file is missing or damaged, or a photograph is in two splits.
     """
-    options = parser(__doc__)
-    options.add_argument("folder", type=Path, help="where to write")
-    options.add_argument("--flickr8k", type=Path, required=True, metavar="FOLDER", help="Flickr8k")
-    options.add_argument("--photographs", type=Path, metavar="FOLDER", help="everyday photographs")
-    options.add_argument("--coco", type=Path, metavar="FOLDER", help="MS-COCO, instead of --photographs")
-    options.add_argument(
+    command = parser(__doc__)
+    command.add_argument("folder", type=Path, help="where to write")
+    command.add_argument("--flickr8k", type=Path, required=True, metavar="FOLDER", help="Flickr8k")
+    command.add_argument("--photographs", type=Path, metavar="FOLDER", help="everyday photographs")
+    command.add_argument("--coco", type=Path, metavar="FOLDER", help="MS-COCO, instead of --photographs")
+    command.add_argument(
         "--encoder",
         type=Path,
         metavar="FILE.onnx",
         help="a network from images [N, 3, 224, 224], normalised as for ImageNet, to a map of features: ranks"
         " captions by its features",
     )
-    options.add_argument("--teacher", metavar="runs/NAME", help="a captioner of these features")
-    options.add_argument("--written", type=Path, metavar="FILE.jsonl", help="captions of benchmarks.distil")
-    options.add_argument("--flickr8k-teacher", metavar="FILE.tflite", help="a captioner of Flickr8k's images")
-    options.add_argument("--save", type=Path, metavar="FILE.jsonl.xz", help="where to save the captions")
-    given = options.parse_args(argv)
-    if (given.photographs is None) == (given.coco is None):
+    command.add_argument("--teacher", metavar="runs/NAME", help="a captioner of these features")
+    command.add_argument("--written", type=Path, metavar="FILE.jsonl", help="captions of benchmarks.distil")
+    command.add_argument("--flickr8k-teacher", metavar="FILE.tflite", help="a captioner of Flickr8k's images")
+    command.add_argument("--save", type=Path, metavar="FILE.jsonl.xz", help="where to save the captions")
+    options = command.parse_args(argv)
+    if (options.photographs is None) == (options.coco is None):
         raise InputError("give the everyday photographs, either as --photographs or as --coco")
-    writers = given.teacher or given.written
-    if given.encoder is None and (writers or given.flickr8k_teacher or given.save):
+    writers = options.teacher or options.written
+    if options.encoder is None and (writers or options.flickr8k_teacher or options.save):
         raise InputError("teachers and --save are for captions that are made anew: give --encoder, too")
-    if given.flickr8k_teacher and not writers:
+    if options.flickr8k_teacher and not writers:
         raise InputError("--flickr8k-teacher adds to --teacher or --written: give one of them, too")
-    if given.encoder is not None and given.coco is not None:
+    if options.encoder is not None and options.coco is not None:
         raise InputError("all photographs of --coco have captions: leave --encoder out")
-    flickr = _part("flickr8k", sources.load("flickr", given.flickr8k).records)
-    if given.coco is not None:
-        photographs = _part("photographs", sources.load("coco", given.coco).records)
+    flickr = _part("flickr8k", sources.load("flickr", options.flickr8k).records)
+    if options.coco is not None:
+        photographs = _part("photographs", sources.load("coco", options.coco).records)
     else:
-        photographs = _part("photographs", _photographs(given.photographs))
+        photographs = _part("photographs", _photographs(options.photographs))
     before = [*photographs, *flickr]
-    if given.encoder is None:
+    if options.encoder is None:
         best = read_captions(SAVED)
-        if given.coco is not None:
+        if options.coco is not None:
             best = {name: captions for name, captions in best.items() if name.startswith("flickr8k/")}
         records = with_captions(before, best)
     else:
-        records = _made_anew(photographs, flickr, given)
-        if given.save:
+        records = _made_anew(photographs, flickr, options)
+        if options.save:
             train = [record for record in records if record.split == "train"]
-            save_captions(given.save, {record.image_id: record.captions for record in train})
-    write_table(given.folder, with_objects(records, before))
+            save_captions(options.save, {record.image_id: record.captions for record in train})
+    write_table(options.folder, with_objects(records, before))
     encoder = save(encoder_weights(captioner_path("small"), 0))
-    atomic_write(given.folder / "efficientnet_lite0.safetensors", encoder)
-    print(sources.load("table", given.folder).summary())
+    atomic_write(options.folder / "efficientnet_lite0.safetensors", encoder)
+    print(sources.load("table", options.folder).summary())
     return 0
 
 
-def _made_anew(photographs: list[Record], flickr: list[Record], given: argparse.Namespace) -> list[Record]:
+def _made_anew(photographs: list[Record], flickr: list[Record], options: argparse.Namespace) -> list[Record]:
     """The images with captions that are found, or written and chosen, now."""
-    features = given.folder / "features"
-    write_feature_maps([*photographs, *flickr], given.encoder, features)
-    texts = given.photographs / "text" / "coco_captions.jsonl.gz"
+    features = options.folder / "features"
+    write_feature_maps([*photographs, *flickr], options.encoder, features)
+    texts = options.photographs / "text" / "coco_captions.jsonl.gz"
     ranked = ranked_captions(photographs, texts, functools.partial(pooled_features, folder=features))
-    if not (given.teacher or given.written):
+    if not (options.teacher or options.written):
         return [*ranked, *flickr]
-    found = {
+    others = {
         old.image_id: new.captions[len(old.captions) :] for old, new in zip(photographs, ranked, strict=True)
     }
-    written: Written = read_written(given.written) if given.written else {}
-    if given.teacher:
-        for name, captions in written_captions([*photographs, *flickr], given.teacher, features).items():
+    written: Written = read_written(options.written) if options.written else {}
+    if options.teacher:
+        for name, captions in written_captions([*photographs, *flickr], options.teacher, features).items():
             written[name] = captions | written.get(name, {})
-    if given.flickr8k_teacher:
-        for name, captions in written_captions(flickr, given.flickr8k_teacher).items():
+    if options.flickr8k_teacher:
+        for name, captions in written_captions(flickr, options.flickr8k_teacher).items():
             written[name] = captions | written.get(name, {})
     best = {}
     for part in (photographs, flickr):
-        best |= best_captions([record for record in part if record.split == "train"], written, found)
+        best |= best_captions([record for record in part if record.split == "train"], written, others)
     return with_captions([*ranked, *flickr], best)
 
 

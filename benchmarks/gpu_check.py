@@ -97,9 +97,9 @@ class Trainer:
     def train(self, name: str, settings: Sequence[str], *options: str) -> Trained:
         """Trains a run; that of the name `_REFERENCE` on the CPU."""
         command = [sys.executable, "-m", "tfsparsecap.train", *options, "--runs", str(self.folder / "runs")]
-        given = [f"name={name}", f"data.folder={self.folder / 'scenes'}", *SETTINGS, *settings]
+        assignments = [f"name={name}", f"data.folder={self.folder / 'scenes'}", *SETTINGS, *settings]
         began = time.monotonic()
-        done = self._process([*command, *given], self.cpu or name == _REFERENCE)
+        done = self._process([*command, *assignments], self.cpu or name == _REFERENCE)
         seconds = time.monotonic() - began
         if isinstance(done, str) or done.returncode:
             return Trained([], seconds, _reason(done))
@@ -122,10 +122,10 @@ class Trainer:
         environment = {**os.environ, "NVIDIA_TF32_OVERRIDE": "0"}
         if cpu:
             environment["CUDA_VISIBLE_DEVICES"] = "-1"
-        left = None if self._end is None else max(0.0, self._end - time.monotonic())
+        seconds_left = None if self._end is None else max(0.0, self._end - time.monotonic())
         try:
             return subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=left, check=False
+                command, env=environment, capture_output=True, text=True, timeout=seconds_left, check=False
             )
         except subprocess.TimeoutExpired:
             return "not finished in time"
@@ -139,41 +139,45 @@ def _reason(done: subprocess.CompletedProcess[str] | str) -> str:
     return lines[-1].replace("|", "/")[:200]
 
 
-def differences(found: Sequence[float], expected: Sequence[float]) -> list[float]:
+def differences(losses: Sequence[float], expected: Sequence[float]) -> list[float]:
     """Relative differences of losses, infinite for those that are not finite.
 
     Examples:
         >>> differences([1.5, float("nan")], [1.0, 1.0])
         [0.5, inf]
     """
-    pairs = zip(found, expected, strict=True)
-    return [abs(one - other) / abs(other) if math.isfinite(one) else math.inf for one, other in pairs]
+    return [
+        abs(loss - reference) / abs(reference) if math.isfinite(loss) else math.inf
+        for loss, reference in zip(losses, expected, strict=True)
+    ]
 
 
 def check(trainer: Trainer) -> tuple[list[str], bool]:
     """Runs all checks; returns the lines of a Markdown table, and whether all are within their bounds."""
     reference = trainer.train(_REFERENCE, [_PLAIN])
     rows = [(Check(_REFERENCE, [], _FLOAT32), reference)]
-    for each in CHECKS:
+    for training in CHECKS:
         print(f"{rows[-1][0].name}: {rows[-1][1].seconds:.0f} s", file=sys.stderr)
-        rows.append((each, trainer.train(each.name, each.settings)))
+        rows.append((training, trainer.train(training.name, training.settings)))
     rows.append((CHECKS[0]._replace(name=_RESUMED), trainer.resume(CHECKS[0].settings)))
     lines = [
         "| training | result | loss by epoch | difference from the CPU | bounds | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     good = True
-    for each, trained in rows:
+    for training, trained in rows:
         result, apart = trained.problem or "ok", ""
         if not trained.problem and reference.losses:
-            found = differences(trained.losses, reference.losses)
-            apart = ", ".join(f"{value:.1e}" for value in found)
-            if not all(value <= bound for value, bound in zip(found, each.bounds, strict=True)):
+            errors = differences(trained.losses, reference.losses)
+            apart = ", ".join(f"{value:.1e}" for value in errors)
+            if not all(value <= bound for value, bound in zip(errors, training.bounds, strict=True)):
                 result = "too far from the CPU"
         good &= result == "ok"
         losses = ", ".join(f"{loss:.5f}" for loss in trained.losses)
-        bounds = ", ".join(f"{bound:.0e}" for bound in each.bounds)
-        lines.append(f"| {each.name} | {result} | {losses} | {apart} | {bounds} | {trained.seconds:.0f} |")
+        bounds = ", ".join(f"{bound:.0e}" for bound in training.bounds)
+        lines.append(
+            f"| {training.name} | {result} | {losses} | {apart} | {bounds} | {trained.seconds:.0f} |"
+        )
     return lines, good
 
 
@@ -190,11 +194,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         InputError: TensorFlow finds no GPU, and `--cpu` is not given.
     """
-    given = arguments(argv)
+    options = arguments(argv)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(Path(folder), given.cpu, None if given.cpu else MOST_SECONDS)
+        trainer = Trainer(Path(folder), options.cpu, None if options.cpu else MOST_SECONDS)
         machine = trainer.probe()
-        if not machine["gpus"] and not given.cpu:
+        if not machine["gpus"] and not options.cpu:
             raise InputError(
                 "TensorFlow finds no GPU: install tfsparsecap[gpu] and NVIDIA's driver (docs/gpus.md), or"
                 " give --cpu to run the checks on the CPU"

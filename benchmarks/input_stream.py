@@ -107,19 +107,19 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"--{name}", type=int, metavar=metavar, default=default, help=f"{meaning} (default: {default})"
         )
     command.add_argument("--json", action="store_true", help="print the stages as JSON")
-    given: argparse.Namespace = command.parse_args(argv)
+    options: argparse.Namespace = command.parse_args(argv)
     for name in ("images", "size", "batch_size", "epochs"):
-        check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
+        check_number(f"--{name.replace('_', '-')}", getattr(options, name), at_least=1)
     try:
-        ids = make_files(given.folder, given.images, given.size)
+        ids = make_files(options.folder, options.images, options.size)
     except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"cannot write to {given.folder}: it is a file; give a folder") from error
+        raise InputError(f"cannot write to {options.folder}: it is a file; give a folder") from error
     start_tensorflow()
-    stages = stream(given.folder, ids, given.batch_size, given.epochs)
-    if given.json:
+    stages = stream(options.folder, ids, options.batch_size, options.epochs)
+    if options.json:
         print(json.dumps(stages))
         return
-    table = Table(title=f"{given.images} images, batches of {given.batch_size}")
+    table = Table(title=f"{options.images} images, batches of {options.batch_size}")
     for name in ("", "seconds", "memory (MB)"):
         table.add_column(name, justify="left" if not name else "right")
     for row in stages:

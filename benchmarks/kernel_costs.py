@@ -101,13 +101,12 @@ def measure(
                 0, "kernel", sparse.FULLY_CONNECTED, matrix.shape, matrix, count, in_loop=False, uses=()
             )
             layer = formats.Layer(weight, Pattern.of(matrix))
-            both = (encodings.INT8, encodings.BLOCK16)
-            files = [one_layer.fully_connected([matrix], encoding, count) for encoding in both]
-            chosen = formats.choose(layer, "auto", costs).encoding
-            sizes = [formats.expected_bytes(layer, encoding) for encoding in both]
-            given = rng.standard_normal((count, inputs)).astype(np.float32)
-            found = cost(files, given)
-            cells.append(Cell(outputs, inputs, sparsity, count, *found, *sizes, chosen == encodings.BLOCK16))
+            pair = (encodings.INT8, encodings.BLOCK16)
+            files = [one_layer.fully_connected([matrix], encoding, count) for encoding in pair]
+            sizes = [formats.expected_bytes(layer, encoding) for encoding in pair]
+            values = rng.standard_normal((count, inputs)).astype(np.float32)
+            chooses_blocks = formats.choose(layer, "auto", costs).encoding == encodings.BLOCK16
+            cells.append(Cell(outputs, inputs, sparsity, count, *cost(files, values), *sizes, chooses_blocks))
     return cells
 
 
@@ -121,26 +120,26 @@ def _cost_of(runtime: str) -> Callable[[list[bytes], np.ndarray], list[float]]:
     if missing:
         raise InputError(missing)
 
-    def cost(files: list[bytes], given: np.ndarray) -> list[float]:
-        found = []
+    def cost(files: list[bytes], values: np.ndarray) -> list[float]:
+        instructions = []
         with tempfile.TemporaryDirectory() as folder:
             for content in files:
                 path = Path(folder) / "layer.tflite"
                 path.write_bytes(content)
-                found.append(tflite_2_16.instructions(path, {"input": given}))
-        return found
+                instructions.append(tflite_2_16.instructions(path, {"input": values}))
+        return instructions
 
     return cost
 
 
-def _litert_ns(files: list[bytes], given: np.ndarray) -> list[float]:
+def _litert_ns(files: list[bytes], values: np.ndarray) -> list[float]:
     """Nanoseconds of the fastest run of each file, in turns."""
     from tfsparsecap_export.encode import encodings
     from tfsparsecap_export.latency import load, run_seconds
 
     from benchmarks import one_layer
 
-    interpreters = [load(content, given) for content in files]
+    interpreters = [load(content, values) for content in files]
     # XNNPACK's int8 kernel leaves the upper halves of AVX-512 registers in use, with which TFLite's kernels
     # take up to 3.5 times as long until a float kernel clears them. A model has float operations in between.
     clearing = load(one_layer.fully_connected([np.ones((4, 4), np.float32)], encodings.DENSE, 1))

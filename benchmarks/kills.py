@@ -265,11 +265,11 @@ def disturb(kind: str, folder: Path, kills: int, seed: int) -> Outcome:
     return outcome
 
 
-def differences(expected: Path, found: Path) -> list[str]:
+def differences(expected: Path, runs: Path) -> list[str]:
     """What differs between two folders of runs, except for times."""
     problems = []
     for path in sorted(expected.rglob("*")):
-        other = found / path.relative_to(expected)
+        other = runs / path.relative_to(expected)
         if not path.is_file() or "logs" in path.parts:
             continue
         if not other.is_file():
@@ -309,11 +309,11 @@ def _weights(path: Path) -> dict[str, bytes]:
 
     import h5py
 
-    found: dict[str, bytes] = {}
+    weights: dict[str, bytes] = {}
 
     def add(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = np.asarray(item).tobytes()
+            weights[name] = np.asarray(item).tobytes()
 
     with (
         zipfile.ZipFile(path) as archive,
@@ -321,7 +321,7 @@ def _weights(path: Path) -> dict[str, bytes]:
         h5py.File(file) as content,
     ):
         content.visititems(add)
-    return found
+    return weights
 
 
 def show(outcomes: dict[str, Outcome], console: Console) -> None:
@@ -347,17 +347,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--kills", type=int, metavar="N", default=6, help="kills of each kind (default: 6)")
     command.add_argument("--seed", type=int, default=0, help="seed of the random times (default: 0)")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
-    given: argparse.Namespace = command.parse_args(argv)
-    check_number("--kills", given.kills, at_least=1)
-    for kind in given.kinds:
+    options: argparse.Namespace = command.parse_args(argv)
+    check_number("--kills", options.kills, at_least=1)
+    for kind in options.kinds:
         if kind not in KINDS:
             raise unknown_name("kind", kind, KINDS)
     try:
-        given.folder.mkdir(parents=True, exist_ok=True)
+        options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write to {given.folder}: {error.strerror}; give another folder") from error
-    outcomes = {kind: disturb(kind, given.folder.resolve(), given.kills, given.seed) for kind in given.kinds}
-    if given.json:
+        raise InputError(
+            f"cannot write to {options.folder}: {error.strerror}; give another folder"
+        ) from error
+    outcomes = {
+        kind: disturb(kind, options.folder.resolve(), options.kills, options.seed) for kind in options.kinds
+    }
+    if options.json:
         print(json.dumps({kind: vars(outcome) for kind, outcome in outcomes.items()}))
     else:
         show(outcomes, Console())

@@ -65,13 +65,13 @@ def transformer(tokens: int, size: int = 256, layers: int = 3):
     import keras
 
     ids = keras.Input((tokens,), dtype="int32")
-    found = keras.layers.Embedding(1000, size)(ids)
+    states = keras.layers.Embedding(1000, size)(ids)
     for _ in range(layers):
-        attended = keras.layers.MultiHeadAttention(4, size // 4)(found, found)
-        found = keras.layers.LayerNormalization()(found + attended)
-        hidden = keras.layers.Dense(4 * size, activation="relu")(found)
-        found = keras.layers.LayerNormalization()(found + keras.layers.Dense(size)(hidden))
-    return keras.Model(ids, keras.layers.Dense(16)(keras.layers.GlobalAveragePooling1D()(found)))
+        attended = keras.layers.MultiHeadAttention(4, size // 4)(states, states)
+        states = keras.layers.LayerNormalization()(states + attended)
+        hidden = keras.layers.Dense(4 * size, activation="relu")(states)
+        states = keras.layers.LayerNormalization()(states + keras.layers.Dense(size)(hidden))
+    return keras.Model(ids, keras.layers.Dense(16)(keras.layers.GlobalAveragePooling1D()(states)))
 
 
 def _mobilenet():
@@ -143,7 +143,7 @@ def measure(kinds: Sequence[str], options: argparse.Namespace) -> list[tuple[str
     from tfsparsecap_export import timing
     from tqdm import tqdm
 
-    found = []
+    rows = []
     for name in tqdm(kinds, disable=None, leave=False):
         number, folder = list(KINDS).index(name), options.folder
         paths = [folder / f"{options.target}-{number}-{format}.tflite" for format in FORMATS]
@@ -153,16 +153,18 @@ def measure(kinds: Sequence[str], options: argparse.Namespace) -> list[tuple[str
         if options.count:
             from tests.runtimes import tflite_2_16
 
-            values = samples[0].values()
-            given = [dict(zip(timing.same_inputs([path]), values, strict=True)) for path in paths]
-            cost = [tflite_2_16.instructions(*each) / 1e6 for each in zip(paths, given, strict=True)]
+            values, costs = samples[0].values(), []
+            for path in paths:
+                inputs = dict(zip(timing.same_inputs([path]), values, strict=True))
+                costs.append(tflite_2_16.instructions(path, inputs) / 1e6)
         else:
-            cost = [each.ms for each in timing.measure(paths, samples, runs=options.runs, trust=True)]
-        found.append((name, [path.stat().st_size for path in paths], cost))
-    return found
+            measurements = timing.measure(paths, samples, runs=options.runs, trust=True)
+            costs = [measurement.ms for measurement in measurements]
+        rows.append((name, [path.stat().st_size for path in paths], costs))
+    return rows
 
 
-def print_table(found: Sequence[tuple[str, list[int], list[float]]], unit: str) -> None:
+def print_table(rows: Sequence[tuple[str, list[int], list[float]]], unit: str) -> None:
     """Prints a row for each kind of model."""
     from rich.console import Console
     from tfsparsecap_export.tables import new_table
@@ -178,7 +180,7 @@ def print_table(found: Sequence[tuple[str, list[int], list[float]]], unit: str) 
         ">x int8",
     ]
     table = new_table("one thread", "model", *columns)
-    for name, sizes, costs in found:
+    for name, sizes, costs in rows:
         dense, int8, auto = costs
         cells = [*(f"{size / 1e6:.2f}" for size in sizes), *(f"{cost:.2f}" for cost in costs)]
         table.add_row(name, *cells, f"{dense / auto:.1f}", f"{int8 / auto:.1f}")

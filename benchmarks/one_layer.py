@@ -7,20 +7,20 @@ from tfsparsecap_export.flatbuffer.model_file import schema
 
 
 def sparse_matrix(
-    rng: np.random.Generator, outputs: int, inputs: int, kept: float, block: int = 1
+    rng: np.random.Generator, outputs: int, inputs: int, density: float, block: int = 1
 ) -> np.ndarray:
     """A random matrix float32 [outputs, inputs] with random zeros in blocks within rows.
 
     Args:
         rng: random numbers.
         outputs, inputs: its shape; `inputs` is a multiple of `block`.
-        kept: share of the blocks that are not zero, 0 to 1.
+        density: share of the blocks that are not zero, 0 to 1.
         block: neighbouring weights of a row that are zero together.
     """
-    if kept >= 1:
+    if density >= 1:
         return rng.standard_normal((outputs, inputs), np.float32)
     blocks = np.zeros((outputs, inputs // block, block), np.float32)
-    mask = rng.random(blocks.shape[:2], np.float32) < kept
+    mask = rng.random(blocks.shape[:2], np.float32) < density
     blocks[mask] = rng.standard_normal((np.count_nonzero(mask), block), np.float32)
     return blocks.reshape(outputs, inputs)
 

@@ -106,14 +106,14 @@ def megabytes(parameters: int) -> float:
 
 def sizes(names: Iterable[str] = tuple(PAPER_CAPTIONERS)) -> list[tuple[str, int]]:
     """(captioner, parameters) of some of `PAPER_CAPTIONERS`."""
-    found = []
+    rows = []
     for name in names:
         with keras.StatelessScope():  # shapes without values
             count = PAPER_CAPTIONERS[name].make(20).count_params()
         if name == "rtic":
             name, count = "rtic, unpruned, with ResNet-101", count + CATALOGUE["ResNet101"].parameters
-        found.append((name, count))
-    return found
+        rows.append((name, count))
+    return rows
 
 
 def slimmed_rtic() -> tuple[str, int]:

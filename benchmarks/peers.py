@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.convolutional_files import HELD_OUT, PHOTOGRAPHS, fastest_runs, make_network, photographs
+from benchmarks.convolutional_files import HELD_OUT, PHOTOGRAPHS, fastest_runs, make_network, read_photographs
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import atomic_path, atomic_write, make_folder
 from tfsparsecap.errors import InputError, check_number, first_line
@@ -109,13 +109,13 @@ def google(subject: Subject, path: Path, kind: str, algorithm: str) -> None:
         bits = {"activation_num_bits": 8, "weight_num_bits": 8} if kind == "static" else {"num_bits": 8}
         add = getattr(tool, f"add_{kind}_config")
         add(regex=".*", operation_name=operation, algorithm_key=AlgorithmName[name], **bits)
-    found = None
+    statistics = None
     if kind == "static":
         for end in (TFLOperationName.INPUT, TFLOperationName.OUTPUT):  # float32, as those of other files
             tool.update_quantization_recipe(".*", end, algorithm_key=AlgorithmName.NO_QUANTIZE)
     if tool.need_calibration:
-        found = tool.calibrate({"serving_default": subject.calibration}, num_threads=1)
-    atomic_write(path, bytes(tool.quantize(found, enable_progress_report=False).quantized_model))
+        statistics = tool.calibrate({"serving_default": subject.calibration}, num_threads=1)
+    atomic_write(path, bytes(tool.quantize(statistics, enable_progress_report=False).quantized_model))
 
 
 def ours(subject: Subject, path: Path, format: str, **options: Any) -> None:
@@ -184,34 +184,36 @@ class Photographs:
         import keras
 
         self.options, self.network = options, make_network(options)
-        (pool,) = (one for one in self.network.layers if isinstance(one, keras.layers.GlobalAveragePooling2D))
+        pooling = keras.layers.GlobalAveragePooling2D
+        (pool,) = (layer for layer in self.network.layers if isinstance(layer, pooling))
         features = keras.layers.Reshape((-1, pool.input.shape[-1]))(pool.input)
-        self.both = keras.Model(self.network.inputs, [features, self.network.output])
+        self.with_features = keras.Model(self.network.inputs, [features, self.network.output])
 
     def images(self, start: int, count: int) -> list[Sample]:
         """Photographs as the network takes them."""
         options = self.options
-        return photographs(options.photographs, options.network, options.size, start, count)
+        return read_photographs(options.photographs, options.network, options.size, start, count)
 
     def features(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Features, float32 [count, places, features], and classes, int64 [count], of photographs."""
-        found = []
+        outputs = []
         for first in range(start, start + count, _CHUNK):
             images = self.images(first, min(_CHUNK, start + count - first))
-            found.append(self.both.predict(np.concatenate([one["image"] for one in images]), verbose=0))
-        features, probabilities = (np.concatenate(part) for part in zip(*found, strict=True))
+            batch = np.concatenate([image["image"] for image in images])
+            outputs.append(self.with_features.predict(batch, verbose=0))
+        features, probabilities = (np.concatenate(part) for part in zip(*outputs, strict=True))
         return features, probabilities.argmax(axis=-1)
 
 
-def trained(kind: str, found: Photographs) -> Any:
+def trained(kind: str, photographs: Photographs) -> Any:
     """The model of `reader`, trained, from a file of the folder if it is there."""
     import keras
 
-    path = found.options.folder / f"{kind}.keras"
+    path = photographs.options.folder / f"{kind}.keras"
     if path.exists():
         return keras.saving.load_model(path)
-    features, classes = found.features(PHOTOGRAPHS + HELD_OUT, found.options.train)
-    model = reader(kind, features.shape[1:], found.network.output.shape[-1])
+    features, classes = photographs.features(PHOTOGRAPHS + HELD_OUT, photographs.options.train)
+    model = reader(kind, features.shape[1:], photographs.network.output.shape[-1])
     model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.fit(features, classes, batch_size=32, epochs=_EPOCHS, verbose=2)
     with atomic_path(path) as temporary:
@@ -219,31 +221,33 @@ def trained(kind: str, found: Photographs) -> Any:
     return model
 
 
-def subject_of(kind: str, found: Photographs) -> Subject:
+def subject_of(kind: str, photographs: Photographs) -> Subject:
     """A model, for a batch of one, and its inputs."""
     import keras
 
-    model = found.network if kind == "convolutional" else trained(kind, found)
+    model = photographs.network if kind == "convolutional" else trained(kind, photographs)
     spec = model.inputs[0]
-    single = keras.Input(batch_shape=(1, *spec.shape[1:]), dtype=spec.dtype, name=spec.name)
-    one = keras.models.clone_model(
-        model, input_tensors=keras.tree.map_structure(lambda _: single, model.input)
+    single_input = keras.Input(batch_shape=(1, *spec.shape[1:]), dtype=spec.dtype, name=spec.name)
+    single = keras.models.clone_model(
+        model, input_tensors=keras.tree.map_structure(lambda _: single_input, model.input)
     )
-    one.set_weights(model.get_weights())
+    single.set_weights(model.get_weights())
     if kind == "convolutional":
-        return Subject(one, found.images(0, PHOTOGRAPHS), found.images(PHOTOGRAPHS, HELD_OUT))
-    parts = [found.features(0, PHOTOGRAPHS)[0], found.features(PHOTOGRAPHS, HELD_OUT)[0]]
-    return Subject(one, *([{spec.name: row[None]} for row in part] for part in parts))
+        return Subject(single, photographs.images(0, PHOTOGRAPHS), photographs.images(PHOTOGRAPHS, HELD_OUT))
+    parts = [photographs.features(0, PHOTOGRAPHS)[0], photographs.features(PHOTOGRAPHS, HELD_OUT)[0]]
+    return Subject(single, *([{spec.name: row[None]} for row in part] for part in parts))
 
 
 def classes(model: Any, samples: Sequence[Sample]) -> np.ndarray:
     """The class that a Keras model with one input gives to each sample."""
     import keras
 
-    given = [
-        keras.tree.map_structure(lambda _, one=one: next(iter(one.values())), model.input) for one in samples
-    ]
-    return np.array([np.asarray(model(one, training=False)).argmax() for one in given])
+    results = []
+    for sample in samples:
+        (values,) = sample.values()
+        inputs = keras.tree.pack_sequence_as(model.input, [values])
+        results.append(np.asarray(model(inputs, training=False)).argmax())
+    return np.array(results)
 
 
 def classes_of(path: Path, samples: Sequence[Sample]) -> np.ndarray:
@@ -251,7 +255,7 @@ def classes_of(path: Path, samples: Sequence[Sample]) -> np.ndarray:
     from ai_edge_litert.interpreter import Interpreter
 
     runner = Interpreter(str(path), num_threads=1).get_signature_runner()
-    return np.array([next(iter(runner(**one).values())).argmax() for one in samples])
+    return np.array([next(iter(runner(**sample).values())).argmax() for sample in samples])
 
 
 def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
@@ -266,7 +270,7 @@ def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
     rows: dict[str, tuple[Path | None, float, float]] = {}
     refused: list[str] = []
     for name in options.tools:
-        write, given = TOOLS[name]
+        write, arguments = TOOLS[name]
         if (kind, name) in _CRASHES:
             refused.append(f"{name}: {_CRASHES[kind, name]}")
             continue
@@ -274,11 +278,11 @@ def compare(kind: str, subject: Subject, options: argparse.Namespace) -> None:
         try:
             start = time.process_time()
             with contextlib.redirect_stdout(io.StringIO()):  # what Keras and TensorFlow print about graphs
-                model = write(subject, path, **given)
+                model = write(subject, path, **arguments)
             seconds = time.process_time() - start
-            found = classes(model, subject.tested) if model else classes_of(path, subject.tested)
-            same = found == expected
-            rows[name] = None if model else path, seconds, float(same.mean())
+            predictions = classes(model, subject.tested) if model else classes_of(path, subject.tested)
+            same = float((predictions == expected).mean())
+            rows[name] = None if model else path, seconds, same
         except failures as error:
             refused.append(f"{name}: {first_line(error)[:200]}")
     files = {name: path.read_bytes() for name, (path, *_) in rows.items() if path is not None}
@@ -326,9 +330,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise InputError(f"{error.name} is not installed: pip install {error.name}") from error
     start_tensorflow()
     print(", ".join(versions))
-    found = Photographs(options)
+    photographs = Photographs(options)
     for kind in options.models:
-        compare(kind, subject_of(kind, found), options)
+        compare(kind, subject_of(kind, photographs), options)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ def ranked_captions(
     ranker = CaptionRanker(described(train), [record.captions for record in train], texts.captions)
     quality = _quality(validation, described(validation), ranker, texts)
     print_table("CIDEr of captions of other photographs", quality)
-    found = zip(wanting, _best(wanting, described(wanting), ranker, texts), strict=True)
-    ranked = {record.image_id: tuple(captions) for record, captions in found}
+    best = _best(wanting, described(wanting), ranker, texts)
+    ranked = {record.image_id: tuple(captions) for record, captions in zip(wanting, best, strict=True)}
     return [
         replace(record, captions=(record.captions + ranked[record.image_id])[:CAPTIONS])
         if record.image_id in ranked
@@ -143,10 +143,10 @@ class _Text:
 
     def indicators(self, labels: Sequence[Sequence[str]]) -> np.ndarray:
         """1 for each label of each photograph, else 0: float32 [N, K]."""
-        found = np.zeros((len(labels), len(self._column)), np.float32)
-        for row, names in zip(found, labels, strict=True):
+        indicator_rows = np.zeros((len(labels), len(self._column)), np.float32)
+        for row, names in zip(indicator_rows, labels, strict=True):
             row[[self._column[name] for name in names if name in self._column]] = 1
-        return found
+        return indicator_rows
 
     def overlaps(self, labels: np.ndarray) -> np.ndarray:
         """The Jaccard index of one photograph's labels [K] and those of each caption's photograph [M]."""
@@ -167,9 +167,9 @@ def _best(
             best = np.argpartition(-row, _CANDIDATES)[:_CANDIDATES]
             best = best[np.argsort(-row[best])]
             others = [i for i in best if text.ids[text.photograph[i]] != Path(record.image_id).stem]
-            found = dict.fromkeys(text.captions[i] for i in others)
-            fitting = (caption for caption in found if fits_labels(caption, record.labels))
-            yield list(itertools.islice(fitting, CAPTIONS)) or list(found)[:CAPTIONS]
+            captions = dict.fromkeys(text.captions[i] for i in others)
+            fitting = (caption for caption in captions if fits_labels(caption, record.labels))
+            yield list(itertools.islice(fitting, CAPTIONS)) or list(captions)[:CAPTIONS]
 
 
 def _quality(
@@ -184,7 +184,7 @@ def _quality(
         alike.append(text.captions[random.choice(np.flatnonzero(overlaps == overlaps.max()))])
     references = {number: record.captions for number, record in enumerate(records)}
     rows = []
-    for name, found in (("one with the most similar labels", alike), ("the first ranked one", ranked)):
-        scores = compute_scores(references, dict(enumerate(found)), ["CIDEr"], "light").values
+    for name, captions in (("one with the most similar labels", alike), ("the first ranked one", ranked)):
+        scores = compute_scores(references, dict(enumerate(captions)), ["CIDEr"], "light").values
         rows.append((name, f"{scores['CIDEr']:.3f}"))
     return rows

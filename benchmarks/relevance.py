@@ -122,8 +122,8 @@ class Runs:
                 return row
         (pixels, labels), test = self._load(name)
         order = np.random.default_rng(seed).permutation(len(labels))
-        held_out, rest = order[:_VALIDATION_IMAGES][:images], order[_VALIDATION_IMAGES:][:images]
-        splits = (pixels[rest], labels[rest]), (pixels[held_out], labels[held_out])
+        held_out, training = order[:_VALIDATION_IMAGES][:images], order[_VALIDATION_IMAGES:][:images]
+        splits = (pixels[training], labels[training]), (pixels[held_out], labels[held_out])
         stage = functools.partial(self._stage, splits)
         bound = None
         if method == "dense":
@@ -228,7 +228,10 @@ def tables(rows: Iterable[dict[str, Any]]) -> Iterator[Table]:
             group.items(), key=lambda item: _ORDER.index(item[0][0])
         ):
             published = [f"{value:.2f}" for value in experiment.published.get(method, ())] or ["", ""]
-            left = [[run["residual"][layer] for run in runs] for layer in runs[0]["residual"]]
+            residuals = [
+                f"{100 * statistics.fmean(run['residual'][layer] for run in runs):.3g}"
+                for layer in runs[0]["residual"]
+            ]
             table.add_row(
                 (f"{method} {decay:g}" if decay else method) + (", decoupled" if decoupled else ""),
                 str(len(runs)),
@@ -236,7 +239,7 @@ def tables(rows: Iterable[dict[str, Any]]) -> Iterator[Table]:
                 published[0],
                 spread([run["sparsity"] for run in runs]),
                 published[1],
-                " / ".join(f"{100 * statistics.fmean(one):.3g}" for one in left) if len(left) < 5 else "",
+                " / ".join(residuals) if len(residuals) < 5 else "",
             )
         yield table
 

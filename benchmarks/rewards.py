@@ -155,16 +155,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_argument("--batch-size", type=int, default=250, metavar="B", help="(default: 250)")
     command.add_argument("--vocabulary", type=int, default=10_000, metavar="V", help="(default: 10000)")
     command.add_argument("--json", action="store_true", help="print the rows as JSON")
-    given = command.parse_args(argv)
+    options = command.parse_args(argv)
     for name in ("captions", "batch_size", "vocabulary"):
-        check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
-    with only_json_on_stdout(given.json):
-        rows = measure(given.captions, given.batch_size, given.vocabulary)
-    if given.json:
+        check_number(f"--{name.replace('_', '-')}", getattr(options, name), at_least=1)
+    with only_json_on_stdout(options.json):
+        rows = measure(options.captions, options.batch_size, options.vocabulary)
+    if options.json:
         print(json.dumps(rows))
         return
     table = Table(
-        title=f"{given.captions} captions with {_REFERENCES} references each, batches of {given.batch_size}"
+        title=f"{options.captions} captions with {_REFERENCES} references each,"
+        f" batches of {options.batch_size}"
     )
     for name in ("", "captions/s", "pycocoevalcap", "ratio", "difference", "preparation s"):
         table.add_column(name, justify="right" if name else "left")

@@ -86,8 +86,8 @@ class _Stages:
     @staticmethod
     def _memory() -> int:
         """Bytes of this process, without mapped files."""
-        found = psutil.Process().memory_info()
-        return found.rss - getattr(found, "shared", 0)
+        memory = psutil.Process().memory_info()
+        return memory.rss - getattr(memory, "shared", 0)
 
 
 def measure_stages(folder: Path, batch_size: int, steps: int) -> dict[str, Any]:
@@ -130,14 +130,14 @@ def measure_stages(folder: Path, batch_size: int, steps: int) -> dict[str, Any]:
 
         batches = stages.measure("batches", make_batches)
         count = stages.measure("epoch of input", lambda: sum(1 for _ in batches.epoch(0)))
-        found = {
+        figures = {
             "stages": stages.rows,
             "images": len(data.records),
             "captions": batches.examples,
             "batches": count,
             "disk_bytes": disk_bytes(folder),
         }
-        return {**found, **(_training_step(batches, len(tokenizer), steps) if steps else {})}
+        return {**figures, **(_training_step(batches, len(tokenizer), steps) if steps else {})}
     finally:
         path.unlink(missing_ok=True)
 
@@ -279,11 +279,11 @@ def measure(
     return {"sizes": sizes, "cache": cache, "projection": {**about, "seconds": epochs}}
 
 
-def show(found: dict[str, Any], images: int, console: Console) -> None:
+def show(figures: dict[str, Any], images: int, console: Console) -> None:
     """Prints tables of what `measure` returns."""
-    sizes = found["sizes"]
+    sizes = figures["sizes"]
     counts = [size["images"] for size in sizes]
-    table = Table(title=f"batches of {found['projection']['batch_size']}")
+    table = Table(title=f"batches of {figures['projection']['batch_size']}")
     for heading in ("", *(f"{count:,} images" for count in counts), "growth"):
         table.add_column(heading, justify="right" if heading else "left")
     for stage in STAGES:
@@ -299,7 +299,7 @@ def show(found: dict[str, Any], images: int, console: Console) -> None:
     disk = [size["disk_bytes"] for size in sizes]
     table.add_row("files", *(f"{size / 1e6:,.0f} MB" for size in disk), f"{growth(counts, disk):.2f}")
     console.print(table)
-    first, last = found["cache"][0], found["cache"][-1]
+    first, last = figures["cache"][0], figures["cache"][-1]
     # Without what does not depend on the number of images.
     per_image = max(0.0, last["seconds"] - first["seconds"]) / max(1, last["images"] - first["images"])
     size = last["bytes"] / last["images"] * images
@@ -308,7 +308,7 @@ def show(found: dict[str, Any], images: int, console: Console) -> None:
         f" {last['seconds']:.1f} s; extrapolated to {images:,}: {per_image * images / 60:,.0f} minutes and"
         f" {size / 1e9:.2f} GB."
     )
-    about = found["projection"]
+    about = figures["projection"]
     console.print(
         f"A step of {about['batch_size']:,} captions takes {about['step']:.3f} s, preparing it"
         f" {about['input_batch']:.3f} s; {about['gradients'] / 1e6:.0f} MB of gradients at"
@@ -352,25 +352,27 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="seconds of a training step, for the projection of other devices (default: measured here)",
     )
     command.add_argument("--json", action="store_true", help="print everything as JSON")
-    given: argparse.Namespace = command.parse_args(argv)
+    options: argparse.Namespace = command.parse_args(argv)
     for name in ("images", "cached", "batch_size"):
-        check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
-    check_number("--bandwidth", given.bandwidth, above=0)
-    if given.step is not None:
-        check_number("--step", given.step, above=0)
-    least = 20 * given.batch_size // CAPTIONS_PER_IMAGE
-    if given.images < least:
+        check_number(f"--{name.replace('_', '-')}", getattr(options, name), at_least=1)
+    check_number("--bandwidth", options.bandwidth, above=0)
+    if options.step is not None:
+        check_number("--step", options.step, above=0)
+    least = 20 * options.batch_size // CAPTIONS_PER_IMAGE
+    if options.images < least:
         raise InputError(
-            f"--images is {given.images}: use at least {least} for batches of {given.batch_size}, or smaller"
-            " batches with --batch-size"
+            f"--images is {options.images}: use at least {least} for batches of {options.batch_size}, or"
+            " smaller batches with --batch-size"
         )
     shares = [Fraction(1, 16), Fraction(1, 4), Fraction(1)]
-    bandwidth = 1e9 * given.bandwidth
-    found = measure(given.folder, given.images, shares, given.cached, given.batch_size, bandwidth, given.step)
-    if given.json:
-        print(json.dumps(found))
+    bandwidth = 1e9 * options.bandwidth
+    figures = measure(
+        options.folder, options.images, shares, options.cached, options.batch_size, bandwidth, options.step
+    )
+    if options.json:
+        print(json.dumps(figures))
         return
-    show(found, given.images, Console())
+    show(figures, options.images, Console())
 
 
 if __name__ == "__main__":

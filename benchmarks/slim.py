@@ -46,22 +46,22 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; 1 if an architecture fails or its outputs change."""
-    given = arguments(argv)
-    if given.one:
+    options = arguments(argv)
+    if options.one:
         start_tensorflow()
-        print(json.dumps(measure(given.names[0], given.ratio, given)))
+        print(json.dumps(measure(options.names[0], options.ratio, options)))
         return 0
     start_tensorflow()
     from benchmarks.architectures import ARCHITECTURES
 
-    for name in given.names:
+    for name in options.names:
         if name not in ARCHITECTURES:
             raise InputError(f"there is no architecture {name}: choose from {', '.join(ARCHITECTURES)}")
     results = []
     print(HEADER)
-    for name in given.names or ARCHITECTURES:
-        command = [sys.executable, "-m", "benchmarks.slim", name, "--one", "--ratio", str(given.ratio)]
-        command += ["--runs", str(given.runs)]
+    for name in options.names or ARCHITECTURES:
+        command = [sys.executable, "-m", "benchmarks.slim", name, "--one", "--ratio", str(options.ratio)]
+        command += ["--runs", str(options.runs)]
         command += [option for option in ("--no-latency", "--int8") if option in sys.argv]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -71,12 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         results.append(json.loads(done.stdout.strip().splitlines()[-1]))
         print(row(results[-1]), flush=True)
-        if given.json:
-            atomic_write(given.json, json.dumps(results, indent=1).encode())
-    return int(any("error" in one or one["difference"] > TOLERANCE for one in results))
+        if options.json:
+            atomic_write(options.json, json.dumps(results, indent=1).encode())
+    return int(any("error" in result or result["difference"] > TOLERANCE for result in results))
 
 
-def measure(name: str, ratio: float, given: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, ratio: float, options: argparse.Namespace) -> dict[str, Any]:
     """Slims one architecture; returns its row of the table."""
     import keras
     import numpy as np
@@ -102,13 +102,13 @@ def measure(name: str, ratio: float, given: argparse.Namespace) -> dict[str, Any
         "flops": [plan.before.flops, plan.after.flops],
         "notes": plan.notes,
     }
-    if not given.no_latency:
-        result["ms"] = _latencies([_file(model, None), _file(slim, None)], x[:1], given.runs)
-        if given.int8:
-            result["ms_int8"] = _latencies([_file(model, x), _file(slim, x)], x[:1], given.runs)
+    if not options.no_latency:
+        result["ms"] = _latencies([_file(model, None), _file(slim, None)], x[:1], options.runs)
+        if options.int8:
+            result["ms_int8"] = _latencies([_file(model, x), _file(slim, x)], x[:1], options.runs)
     chosen, exact = zero_channels(model, rng)
     smaller = sc.slim(model, None, multiple=1)
-    before, after = (np.asarray(keras.tree.flatten(one(x))[0]) for one in (model, smaller))
+    before, after = (np.asarray(keras.tree.flatten(network(x))[0]) for network in (model, smaller))
     result |= {"zero": chosen, "exact": exact, "parameters_without_zero": smaller.count_params()}
     result["difference"] = float(np.abs(before - after).max() / max(np.abs(before).max(), 1e-30))
     return result
@@ -125,7 +125,7 @@ def _file(model: Any, calibration: Any) -> bytes:
         model.export(folder, verbose=False)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: ([one[None]] for one in calibration)
+        converter.representative_dataset = lambda: ([example[None]] for example in calibration)
         return converter.convert()
 
 

@@ -14,6 +14,7 @@ examples:
 """
 
 import argparse
+import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,30 +42,31 @@ def criteria() -> list[tuple[str, bool]]:
     """The criteria, and whether they get samples: "taylor" always needs some."""
     from tfsparsecap.slimming.importance import CRITERIA
 
-    return [(name, given) for name in CRITERIA for given in (False, True) if given or name != "taylor"]
+    pairs = itertools.product(CRITERIA, (False, True))
+    return [(name, with_samples) for name, with_samples in pairs if with_samples or name != "taylor"]
 
 
-def table(title: str, found: Results, digits: int) -> Table:
+def table(title: str, results: Results, digits: int) -> Table:
     """Mean and sample standard deviation over the draws of each criterion (rows) and ratio (columns)."""
-    result = Table(title=title, box=box.SIMPLE_HEAD)
-    result.add_column("criterion")
-    result.add_column("samples")
-    for ratio in next(iter(found.values())):
-        result.add_column(f"{ratio:.0%} removed", justify="right")
-    for (name, given), columns in found.items():
+    grid = Table(title=title, box=box.SIMPLE_HEAD)
+    grid.add_column("criterion")
+    grid.add_column("samples")
+    for ratio in next(iter(results.values())):
+        grid.add_column(f"{ratio:.0%} removed", justify="right")
+    for (name, with_samples), columns in results.items():
         cells = []
         for values in columns.values():
             spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
             cells.append(f"{statistics.fmean(values):.{digits}f}{spread}")
-        result.add_row(name, "yes" if given else "no", *cells)
-    return result
+        grid.add_row(name, "yes" if with_samples else "no", *cells)
+    return grid
 
 
 def compare(
     network: Any,
     draw: Callable[[np.random.Generator], np.ndarray],
     measure: Callable[[Any], float],
-    given: argparse.Namespace,
+    options: argparse.Namespace,
 ) -> Results:
     """What `measure` returns after each removal.
 
@@ -72,7 +74,7 @@ def compare(
         network: the Keras model to remove channels from.
         draw: random samples [N, ...], as the model takes them.
         measure: of the slim model.
-        given: the options `ratios`, `budget`, `multiple` and `draws`.
+        options: `ratios`, `budget`, `multiple` and `draws`.
 
     Raises:
         InputError: the model cannot lose so much.
@@ -80,24 +82,24 @@ def compare(
     import tfsparsecap as sc
 
     # Before hours of work; what can be removed does not depend on the criterion.
-    sc.slim_plan(network, max(given.ratios), budget=given.budget, multiple=given.multiple)
-    found: Results = {}
+    sc.slim_plan(network, max(options.ratios), budget=options.budget, multiple=options.multiple)
+    results: Results = {}
     for name, with_samples in criteria():
-        columns = found[name, with_samples] = {}
-        for ratio in given.ratios:
-            options = {"criterion": name, "budget": given.budget, "multiple": given.multiple}
+        columns = results[name, with_samples] = {}
+        for ratio in options.ratios:
+            arguments = {"criterion": name, "budget": options.budget, "multiple": options.multiple}
             values = columns[ratio] = []
             # Without samples nothing is random.
-            for seed in range(given.draws if with_samples else 1):
+            for seed in range(options.draws if with_samples else 1):
                 if with_samples:
                     chosen = draw(np.random.default_rng(seed))
-                    options["samples"] = np.array_split(chosen, max(1, len(chosen) // _BATCH))
-                values.append(measure(sc.slim(network, ratio, **options)))
+                    arguments["samples"] = np.array_split(chosen, max(1, len(chosen) // _BATCH))
+                values.append(measure(sc.slim(network, ratio, **arguments)))
             print(f"{name}, {'with' if with_samples else 'no'} samples, {ratio:.0%}: {values}", flush=True)
-    return found
+    return results
 
 
-def compare_encoders(given: argparse.Namespace) -> Table:
+def compare_encoders(options: argparse.Namespace) -> Table:
     """The table of an image encoder.
 
     Raises:
@@ -108,33 +110,33 @@ def compare_encoders(given: argparse.Namespace) -> Table:
     from tfsparsecap.captioning.settings.build import make_encoder
     from tfsparsecap.captioning.settings.config_files import load_config
 
-    check_folder(given.photographs, "photographs")
-    config = load_config(None, [f"model.encoder.{setting}" for setting in given.settings])
+    check_folder(options.photographs, "photographs")
+    config = load_config(None, [f"model.encoder.{setting}" for setting in options.settings])
     if config.model.encoder.weights is None:
         print("note: the network has random weights: weights=imagenet loads published ones")
     encoder = make_encoder(config.model.encoder, "float32")
-    paths = images_in(given.photographs)
+    paths = images_in(options.photographs)
     if len(paths) < PHOTOGRAPHS + HELD_OUT:
         raise InputError(
-            f"{given.photographs} contains {len(paths)} images: give a folder with at least"
+            f"{options.photographs} contains {len(paths)} images: give a folder with at least"
             f" {PHOTOGRAPHS + HELD_OUT}"
         )
     order = np.random.default_rng(0).permutation(len(paths))[: PHOTOGRAPHS + HELD_OUT]
     images = np.stack([read_image(paths[index], encoder.image_size) for index in order])
     inputs = np.asarray(encoder.preprocess(images.astype("float32")))
-    held_out, rest = inputs[:HELD_OUT], inputs[HELD_OUT:]
+    held_out, pool = inputs[:HELD_OUT], inputs[HELD_OUT:]
     expected = encoder.backbone.predict(held_out, _BATCH, verbose=0)
 
     def measure(small: Any) -> float:
         error = small.predict(held_out, _BATCH, verbose=0) - expected
         return float((error**2).mean() / expected.var())
 
-    found = compare(encoder.backbone, lambda rng: rng.permutation(rest)[:SAMPLES], measure, given)
-    title = f"{config.model.encoder.network}, {given.budget}: relative error of the feature map"
-    return table(title, found, 2)
+    results = compare(encoder.backbone, lambda rng: rng.permutation(pool)[:SAMPLES], measure, options)
+    title = f"{config.model.encoder.network}, {options.budget}: relative error of the feature map"
+    return table(title, results, 2)
 
 
-def compare_classifiers(given: argparse.Namespace) -> Table:
+def compare_classifiers(options: argparse.Namespace) -> Table:
     """The table of a classifier of CIFAR-10's images.
 
     Raises:
@@ -143,11 +145,11 @@ def compare_classifiers(given: argparse.Namespace) -> Table:
     from benchmarks.image_data import load
     from tfsparsecap.core.saved_models import load_model
 
-    (images, _), (test_images, labels) = load("cifar10", given.data)
-    network = load_model(given.model, "give the file of an image classifier")
+    (images, _), (test_images, labels) = load("cifar10", options.data)
+    network = load_model(options.model, "give the file of an image classifier")
     if network.input_shape[1:] != images.shape[1:]:
         raise InputError(
-            f"{given.model} takes inputs of shape {network.input_shape}: give a classifier of CIFAR-10's"
+            f"{options.model} takes inputs of shape {network.input_shape}: give a classifier of CIFAR-10's"
             " images, such as benchmarks.slim_training saves"
         )
 
@@ -158,8 +160,8 @@ def compare_classifiers(given: argparse.Namespace) -> Table:
     def draw(rng: np.random.Generator) -> np.ndarray:
         return images[rng.choice(len(images), min(IMAGES, len(images)), replace=False)].astype("float32")
 
-    found = compare(network, draw, measure, given)
-    return table(f"{given.budget}: accuracy in %, whole {measure(network):.1f} %", found, 1)
+    results = compare(network, draw, measure, options)
+    return table(f"{options.budget}: accuracy in %, whole {measure(network):.1f} %", results, 1)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -173,8 +175,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     classifier = kinds.add_parser("classifier", help="a classifier of CIFAR-10's images")
     classifier.add_argument("model", type=Path, metavar="FILE", help="a .keras file")
     add_data_option(classifier, "cifar10")
-    for one, budget in ((encoder, "parameters"), (classifier, "flops")):
-        add = one.add_argument
+    for subcommand, budget in ((encoder, "parameters"), (classifier, "flops")):
+        add = subcommand.add_argument
         add("--ratios", type=float, nargs="+", default=[0.1, 0.2, 0.5], help="(default: 0.1 0.2 0.5)")
         add(
             "--budget",
@@ -193,16 +195,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         InputError: an argument is wrong, or data or the model are missing or damaged.
     """
-    given = _arguments(argv)
-    check_number("--draws", given.draws, at_least=1)
-    for ratio in given.ratios:
+    options = _arguments(argv)
+    check_number("--draws", options.draws, at_least=1)
+    for ratio in options.ratios:
         check_number("--ratios", ratio, above=0, below=1)
     start_tensorflow()
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")  # each slim model is traced again
-    compare_kind = compare_encoders if given.kind == "encoder" else compare_classifiers
-    Console().print(compare_kind(given))
+    compare_kind = compare_encoders if options.kind == "encoder" else compare_classifiers
+    Console().print(compare_kind(options))
 
 
 if __name__ == "__main__":

@@ -98,9 +98,9 @@ class Runs:
             return
         model, (images, labels) = self._network(name, seed), self.splits[1]
         cost, classes = cost_of(model), model.predict(images, 500, verbose=0).argmax(axis=1)
-        found = {"accuracy": float((classes == labels.ravel()).mean())}
-        found |= {"flops": cost.flops, "parameters": cost.parameters}
-        lines = [json.dumps(row) + "\n" for row in (*self._rows(), {**key, **RECIPE, **found})]
+        figures = {"accuracy": float((classes == labels.ravel()).mean())}
+        figures |= {"flops": cost.flops, "parameters": cost.parameters}
+        lines = [json.dumps(row) + "\n" for row in (*self._rows(), {**key, **RECIPE, **figures})]
         atomic_write(self.output / "results.jsonl", "".join(lines))
 
     def _network(self, name: str, seed: int) -> keras.Model:

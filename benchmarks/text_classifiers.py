@@ -65,8 +65,8 @@ class Texts:
             np.zeros((len(rows), len(names)), np.float32),
         )
         for number, (row, text) in enumerate(zip(rows, words, strict=True)):
-            known = [ids.get(word, 1) for word in text[:TOKENS]]
-            tokens[number, : len(known)] = known
+            word_ids = [ids.get(word, 1) for word in text[:TOKENS]]
+            tokens[number, : len(word_ids)] = word_ids
             labels[number, [names.index(label) for label in row["labels"]]] = 1
         self.train, self.test = (
             (tokens[part], labels[part]) for part in (slice(TESTED, None), slice(0, TESTED))
@@ -137,8 +137,8 @@ def f1(path: Path, texts: Texts) -> float:
 
     model = Interpreter(str(path), num_threads=1).get_signature_runner()
     tokens, labels = texts.test
-    found = np.concatenate([next(iter(model(ids=text[None]).values())) for text in tokens]) > 0
-    return float(2 * (found * labels).sum() / (found.sum() + labels.sum()))
+    predictions = np.concatenate([next(iter(model(ids=text[None]).values())) for text in tokens]) > 0
+    return float(2 * (predictions * labels).sum() / (predictions.sum() + labels.sum()))
 
 
 def variant(name: str, dense: Path, int8_ms: float, texts: Texts, options: argparse.Namespace) -> Any:
@@ -168,25 +168,25 @@ def variant(name: str, dense: Path, int8_ms: float, texts: Texts, options: argpa
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    options = parser(__doc__)
-    options.add_argument("captions", type=Path, metavar="CAPTIONS.jsonl.gz", help="captions with labels")
-    options.add_argument("folder", type=Path, metavar="FOLDER", help="folder for models and files")
-    options.add_argument("--model", choices=list(_RATE), default="transformer", help="(default: transformer)")
-    options.add_argument(
+    command = parser(__doc__)
+    command.add_argument("captions", type=Path, metavar="CAPTIONS.jsonl.gz", help="captions with labels")
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="folder for models and files")
+    command.add_argument("--model", choices=list(_RATE), default="transformer", help="(default: transformer)")
+    command.add_argument(
         "--variants", nargs="+", default=["scratch=0.9", "faster=1.7,0.9"], metavar="VARIANT"
     )
-    options.add_argument("--epochs", type=int, default=4, metavar="N", help="of each training (default: 4)")
-    options.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N", help="(default: 1)")
-    options.add_argument("--target", default="arm64", help="processor of the files (default: arm64)")
-    options.add_argument("--count", action="store_true", help="count instructions on arm64")
-    given = options.parse_args(argv)
-    for name in given.variants:
+    command.add_argument("--epochs", type=int, default=4, metavar="N", help="of each training (default: 4)")
+    command.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="N", help="(default: 1)")
+    command.add_argument("--target", default="arm64", help="processor of the files (default: arm64)")
+    command.add_argument("--count", action="store_true", help="count instructions on arm64")
+    options = command.parse_args(argv)
+    for name in options.variants:
         if not re.fullmatch(r"longer|(blocks|taught|scratch|floor0)=0\.\d+|faster=\d+(\.\d+)?,0\.\d+", name):
             raise InputError(
                 f"the variant {name} is unknown: give longer, blocks=S, taught=S, scratch=S, floor0=S or"
                 " faster=F,S"
             )
-    return given
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             model = make(options)(texts.train[1].shape[1])
             fit(model, texts.train, options.epochs, _RATE[options.model])
             model.save(dense)
-        paths, int8_ms, found = [], 0.0, []
+        paths, int8_ms, results = [], 0.0, []
         for name in ("dense", *options.variants):
             is_for_target = f"-{options.target}" if name.startswith("faster") else ""
             trained = dense.with_name(f"{dense.stem}-{name.replace('=', '-')}{is_for_target}.keras")
@@ -228,10 +228,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             report = export_model(keras.saving.load_model(trained), path, format, target=options.target)
             int8_ms = int8_ms or report.speedup.ms
             paths.append(path)
-            found.append((100 * f1(path, texts), report.bytes / 1e6, int8_ms / report.speedup.ms))
-            print(path, found[-1], flush=True)
+            results.append((100 * f1(path, texts), report.bytes / 1e6, int8_ms / report.speedup.ms))
+            print(path, results[-1], flush=True)
         times = costs(paths, texts, options)
-        for name, figures, time in zip(("dense", *options.variants), found, times, strict=True):
+        for name, figures, time in zip(("dense", *options.variants), results, times, strict=True):
             rows[name].append((*figures, times[0] / time))
     title = f"{options.model}: {options.epochs} epochs, {len(options.seeds)} seed(s), {options.target}"
     headings = ">F1 %", ">MB", ">expected, x dense int8", ">measured, x dense int8"
@@ -256,7 +256,7 @@ def costs(paths: list[Path], texts: Texts, options: argparse.Namespace) -> list[
         return [float("nan")] * len(paths)
     from tfsparsecap_export import timing
 
-    return [each.ms for each in timing.measure(paths, samples, runs=60, trust=True)]
+    return [measurement.ms for measurement in timing.measure(paths, samples, runs=60, trust=True)]
 
 
 if __name__ == "__main__":

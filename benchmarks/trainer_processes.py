@@ -112,9 +112,9 @@ def free_addresses(count: int) -> tuple[str, ...]:
     """Loopback addresses whose ports are free."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in sockets)
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return tuple(f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets)
 
 
 def sent_bytes() -> int | None:
@@ -122,9 +122,9 @@ def sent_bytes() -> int | None:
     missing."""
     total = 0
     try:
-        for one in _own_sockets():
+        for connection in _own_sockets():
             total += struct.unpack_from(
-                "=Q", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _BYTES_ACKED
+                "=Q", connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _BYTES_ACKED
             )[0]
     except (OSError, AttributeError, struct.error):
         return None
@@ -137,9 +137,12 @@ def _own_sockets() -> Iterator[socket.socket]:
         with contextlib.suppress(FileNotFoundError, ConnectionError):
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
-                    yield one
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if (
+                    connection.family in (socket.AF_INET, socket.AF_INET6)
+                    and connection.type == socket.SOCK_STREAM
+                ):
+                    yield connection
 
 
 def _serve(connection: Any, workers: tuple[str, ...] | None, index: int) -> None:

@@ -256,23 +256,23 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     command.add_argument("--words", type=int, default=16, help="words per caption (default: 16)")
     command.add_argument("--json", action="store_true", help="print the results as JSON")
-    given = command.parse_args(argv)
+    options = command.parse_args(argv)
     for name in ("steps", "batch_size", "words"):
-        if getattr(given, name) is not None:
-            check_number(f"--{name.replace('_', '-')}", getattr(given, name), at_least=1)
-    if given.scst is not None:
-        check_number("--scst", given.scst, at_least=2)
-    if (given.scst is not None) + given.decode + given.reports > 1:
+        if getattr(options, name) is not None:
+            check_number(f"--{name.replace('_', '-')}", getattr(options, name), at_least=1)
+    if options.scst is not None:
+        check_number("--scst", options.scst, at_least=2)
+    if (options.scst is not None) + options.decode + options.reports > 1:
         raise InputError("--scst, --decode and --reports measure different things: give one of them")
-    return given
+    return options
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measures and prints a table."""
-    given = _arguments(argv)
-    with only_json_on_stdout(given.json):
-        rows = (_decoding if given.decode else _reports if given.reports else _training)(given)
-    if given.json:
+    options = _arguments(argv)
+    with only_json_on_stdout(options.json):
+        rows = (_decoding if options.decode else _reports if options.reports else _training)(options)
+    if options.json:
         print(json.dumps(rows))
         return
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
@@ -285,15 +285,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     Console().print(table)
 
 
-def _decoding(given: argparse.Namespace) -> dict[str, dict[str, float]]:
-    size = given.batch_size or 50
-    seconds = measure_decoding(given.captioner, steps=given.steps or 5, batch_size=size, words=given.words)
+def _decoding(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    size = options.batch_size or 50
+    seconds = measure_decoding(
+        options.captioner, steps=options.steps or 5, batch_size=size, words=options.words
+    )
     return {name: {"images_per_second": size / statistics.median(times)} for name, times in seconds.items()}
 
 
-def _reports(given: argparse.Namespace) -> dict[str, dict[str, float]]:
+def _reports(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     seconds = measure_reports(
-        given.captioner, steps=given.steps or 5, batch_size=given.batch_size or 32, words=given.words
+        options.captioner, steps=options.steps or 5, batch_size=options.batch_size or 32, words=options.words
     )
     return {
         f"{name}, {kind}": {
@@ -304,15 +306,15 @@ def _reports(given: argparse.Namespace) -> dict[str, dict[str, float]]:
     }
 
 
-def _training(given: argparse.Namespace) -> dict[str, dict[str, float]]:
+def _training(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     seconds = measure(
-        given.captioner,
-        variants=given.variants or ([DENSE] if given.scst else list(VARIANTS)),
-        steps=given.steps or 30,
-        batch_size=given.batch_size or (20 * given.scst if given.scst else 32),
-        words=given.words,
-        samples=given.scst,
-        xla=given.xla,
+        options.captioner,
+        variants=options.variants or ([DENSE] if options.scst else list(VARIANTS)),
+        steps=options.steps or 30,
+        batch_size=options.batch_size or (20 * options.scst if options.scst else 32),
+        words=options.words,
+        samples=options.scst,
+        xla=options.xla,
     )
     rows, first = {}, next(iter(seconds.values()))
     for (name, variant), times in seconds.items():

@@ -185,8 +185,8 @@ def bleu(model: Any, sentences: Sentences) -> float:
             if (words == 3).any(1).all():
                 break
         for row in words:
-            kept = [int(piece) for piece in row if piece > 3]
-            texts.append(str(sentences.tokenizers[1].detokenize(kept)))
+            pieces = [int(piece) for piece in row if piece > 3]
+            texts.append(str(sentences.tokenizers[1].detokenize(pieces)))
     return float(sacrebleu.corpus_bleu(texts, [sentences.references], lowercase=True).score)
 
 
@@ -221,11 +221,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = [json.loads(line) for line in read_text(results).splitlines()] if results.exists() else []
     for seed in options.seeds:
         dense = options.output / f"dense-{seed}.keras"
-        wanted = [
+        trainings = [
             ("dense", 0.0),
             *((name, share) for share in options.sparsities for name in options.methods),
         ]
-        for method, sparsity in wanted:
+        for method, sparsity in trainings:
             key = {"method": method, "sparsity": sparsity, "seed": seed}
             if any(key.items() <= row.items() for row in rows):
                 continue
@@ -248,11 +248,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     shares = sorted({sparsity for _, sparsity in scores})
     table = new_table("BLEU by share of zeros", "method", *(f">{100 * share:g} %" for share in shares))
     for method in dict.fromkeys(method for method, _ in scores):
-        found = [scores.get((method, share), []) for share in shares]
-        spreads = [f" ± {statistics.stdev(one):.1f}" if len(one) > 1 else "" for one in found]
+        columns = [scores.get((method, share), []) for share in shares]
+        spreads = [f" ± {statistics.stdev(column):.1f}" if len(column) > 1 else "" for column in columns]
         cells = [
-            f"{statistics.fmean(one):.1f}{spread}" if one else ""
-            for one, spread in zip(found, spreads, strict=True)
+            f"{statistics.fmean(column):.1f}{spread}" if column else ""
+            for column, spread in zip(columns, spreads, strict=True)
         ]
         table.add_row(method, *cells)
     Console().print(table)

@@ -130,18 +130,18 @@ def drawing(number: int, random: Random) -> Drawn:
         path += random.normal(0, shake, 2) + random.normal(
             0, shake if count > len(corners) else 0, path.shape
         )
-        found = list(map(tuple, path.tolist()))
+        vertices = list(map(tuple, path.tolist()))
         if colour and style == "crayon":
             mask, strokes = Image.new("L", image.size), Image.new("L", image.size)
-            ImageDraw.Draw(mask).polygon(found, 255)
+            ImageDraw.Draw(mask).polygon(vertices, 255)
             for x in range(-height, width, 10):
                 a, b, c = x + np.array([0, 0.5, 1]) * height + random.normal(0, 5, 3)
                 ImageDraw.Draw(strokes).line([(a, height), (b, height / 2), (c, 0)], 235, 9)
             image.paste(colour, mask=ImageChops.multiply(mask, strokes))
         elif colour:
-            draw.polygon(found, colour if flat else paper)
+            draw.polygon(vertices, colour if flat else paper)
         if outline:
-            draw.line(found, INK if style != "crayon" or not colour else colour, line, "curve")
+            draw.line(vertices, INK if style != "crayon" or not colour else colour, line, "curve")
 
     if ground and style == "crayon":
         shape("#a9d6f5", box(0, 0, width, 0.12 * height), False)

@@ -73,20 +73,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_argument("--captioner", default="good", metavar="FILE", help="good, small or FILE.tflite")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the images (default: 0)")
     command.add_argument("--json", action="store_true", help="print all figures and captions as JSON")
-    given = command.parse_args(argv)
-    check_number("--seed", given.seed, at_least=0)
-    with only_json_on_stdout(given.json):
-        captioner = sc.load(given.captioner)
-        write_images(given.folder, sources.load("table", given.photographs).split("test"), given.seed)
-        found = caption(captioner, given.folder)
-        result = figures(found)
-        if not given.json:
-            Console().print(table(f"Captions of {given.captioner}", result))
+    options = command.parse_args(argv)
+    check_number("--seed", options.seed, at_least=0)
+    with only_json_on_stdout(options.json):
+        captioner = sc.load(options.captioner)
+        write_images(options.folder, sources.load("table", options.photographs).split("test"), options.seed)
+        images = caption(captioner, options.folder)
+        result = figures(images)
+        if not options.json:
+            Console().print(table(f"Captions of {options.captioner}", result))
             error, chance = (result["total"][name] for name in ("calibration_error", "chance"))
             print(f"calibration error of all captions: {error:.3f} ({chance:.3f} by chance)")
-    if given.json:
+    if options.json:
         print_json(
-            {"captioner": given.captioner, **result, "captions": [vars(one) for one in found]}, indent=1
+            {"captioner": options.captioner, **result, "captions": [vars(image) for image in images]},
+            indent=1,
         )
 
 
@@ -145,7 +146,7 @@ def caption(captioner: Any, folder: Path) -> list[Captioned]:
         InputError: the captioner gives no confidence, or takes no images.
     """
     rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
-    found = []
+    images = []
     for row, captions in zip(rows, captioner.stream([folder / row["image"] for row in rows]), strict=True):
         if captions.error is not None:
             raise captions.error
@@ -157,11 +158,11 @@ def caption(captioner: Any, folder: Path) -> list[Captioned]:
                 " tfsparsecap-export wrote with validation images"
             )
         good = is_good(text, row["captions"])
-        found.append(Captioned(row["image"], row["kind"], text, confidence, good))
-    return found
+        images.append(Captioned(row["image"], row["kind"], text, confidence, good))
+    return images
 
 
-def figures(found: Sequence[Captioned]) -> dict[str, Any]:
+def figures(images: Sequence[Captioned]) -> dict[str, Any]:
     """The figures of each kind (`kinds`) and of all captions (`total`).
 
     Returns:
@@ -171,20 +172,25 @@ def figures(found: Sequence[Captioned]) -> dict[str, Any]:
         what it is by `chance` if the confidences are right.
     """
     kinds = {
-        kind: _row([one for one in found if one.kind == kind])
-        for kind in dict.fromkeys(f.kind for f in found)
+        kind: _row([image for image in images if image.kind == kind])
+        for kind in dict.fromkeys(image.kind for image in images)
     }
-    whole = reliability([one.confidence for one in found], [one.good for one in found])
-    errors = {"calibration_error": whole["error"], "chance": whole["chance"]}
-    return {"kinds": kinds, "total": {**_row(found), **errors}}
+    calibration = reliability([image.confidence for image in images], [image.good for image in images])
+    errors = {"calibration_error": calibration["error"], "chance": calibration["chance"]}
+    return {"kinds": kinds, "total": {**_row(images), **errors}}
 
 
-def _row(found: Sequence[Captioned]) -> dict[str, float]:
-    confidence = sum(one.confidence for one in found) / len(found)
-    good = sum(one.good for one in found) / len(found)
-    sure = [one for one in found if one.confidence >= NOT_SURE]
-    row = {"images": len(found), "confidence": confidence, "good": good, "difference": abs(confidence - good)}
-    return {**row, "sure": len(sure), "sure_not_good": sum(not one.good for one in sure)}
+def _row(images: Sequence[Captioned]) -> dict[str, float]:
+    confidence = sum(image.confidence for image in images) / len(images)
+    good = sum(image.good for image in images) / len(images)
+    sure = [image for image in images if image.confidence >= NOT_SURE]
+    row = {
+        "images": len(images),
+        "confidence": confidence,
+        "good": good,
+        "difference": abs(confidence - good),
+    }
+    return {**row, "sure": len(sure), "sure_not_good": sum(not image.good for image in sure)}
 
 
 def table(title: str, result: dict[str, Any]) -> Table:

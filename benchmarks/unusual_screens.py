@@ -41,8 +41,8 @@ def _paragraph(draw, random: Random, box: tuple[float, ...], size: float, fill: 
     x0, y, x1, y1 = box
     font, first = _font(size), True
     while y + 1.4 * size <= y1:
-        left, line = (x1 - x0) * (1 if y + 2.8 * size <= y1 else 0.6), ""
-        while (left := left - font.getlength(word := f"{_words(random, 1)[0]} ")) > 0 or not line:
+        room, line = (x1 - x0) * (1 if y + 2.8 * size <= y1 else 0.6), ""
+        while (room := room - font.getlength(word := f"{_words(random, 1)[0]} ")) > 0 or not line:
             line, first = line + (word.capitalize() if first else word), False
         draw.text((x0, y), line, fill, font)
         y += 1.4 * size
@@ -73,11 +73,11 @@ def _editor(draw, random, width, height):
             ("for ", f"{other} in {name}:", 1),
             ("return ", name, -2),
         ]
-        word, rest, deeper = pick(random, [*choices, (f"{name} = ", f"'{other}'", 0)])
+        word, ending, deeper = pick(random, [*choices, (f"{name} = ", f"'{other}'", 0)])
         x = 58 + 30 * deep
         _write(draw, x, y, word, 16, "#d78cf0" if deeper else "#7db4f5")
         x += _font(16).getlength(word)
-        _write(draw, x, y, rest, 16, "#d6d8e0" if deeper else "#9fd47c")
+        _write(draw, x, y, ending, 16, "#d6d8e0" if deeper else "#9fd47c")
         deep = min(4, max(0, deep + deeper))
 
 
@@ -209,7 +209,7 @@ def screenshot(number: int, random: Random) -> Drawn:
     image = Image.new("RGB", pick(random, sizes))
     function(ImageDraw.Draw(image), random, *image.size)
     texts = [f"a screenshot of a {shown[0]}", "a picture of a screen with text"]
-    return image, texts + [f"a {one}" for one in shown]
+    return image, texts + [f"a {text}" for text in shown]
 
 
 # Pages of text.
@@ -310,7 +310,7 @@ def page(number: int, random: Random) -> Drawn:
     paper = "#e9e6dc" if function is _newspaper else pick(random, ["#fdfdfb", "#f8f3e4", "#f2f2ef"])
     sheet = Image.new("RGB", size, paper)
     function(ImageDraw.Draw(sheet), random, *size)
-    texts = ["a page of text", "a sheet of paper with printed text on it", *(f"a {one}" for one in shown)]
+    texts = ["a page of text", "a sheet of paper with printed text on it", *(f"a {text}" for text in shown)]
     return grained(_on_table(sheet, random) if number % 2 else sheet, random, 5), texts
 
 

@@ -69,7 +69,7 @@ def compare(folder: Path, rows: Sequence[Row], devices: bool = False) -> dict[st
     Raises:
         InputError: the folder cannot be written.
     """
-    found = {}
+    comparisons = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (ALONE, MIRRORED, WORKERS, NEEDED):
@@ -79,9 +79,9 @@ def compare(folder: Path, rows: Sequence[Row], devices: bool = False) -> dict[st
         raise InputError(f"cannot write to {folder}: {error.strerror}; give another folder") from error
     with Trainers(1) as single, Trainers(2) as pair:
         for row in tqdm(rows, unit="row", disable=len(rows) == 1):
-            found[row.name] = _compare(folder, row, single, pair, devices)
-            tqdm.write(f"{row.name}: {found[row.name]}", file=sys.stderr)
-    return found
+            comparisons[row.name] = _compare(folder, row, single, pair, devices)
+            tqdm.write(f"{row.name}: {comparisons[row.name]}", file=sys.stderr)
+    return comparisons
 
 
 def _compare(folder: Path, row: Row, single: Trainers, pair: Trainers, devices: bool) -> Compared:
@@ -89,9 +89,9 @@ def _compare(folder: Path, row: Row, single: Trainers, pair: Trainers, devices: 
         if not (folder / NEEDED / needed.run).exists():
             single.train(needed.all_settings(folder, folder / NEEDED), folder / NEEDED)
     settings = row.all_settings(folder, folder / NEEDED)
-    alone = single.train(settings, folder / ALONE)
-    if isinstance(alone, str):
-        return Compared(problem=f"one process: {alone}")
+    reference = single.train(settings, folder / ALONE)
+    if isinstance(reference, str):
+        return Compared(problem=f"one process: {reference}")
     devices = devices or row.samples
     if devices:
         mirrored = single.train([*settings, "training.distribution=mirrored"], folder / MIRRORED)
@@ -103,7 +103,7 @@ def _compare(folder: Path, row: Row, single: Trainers, pair: Trainers, devices: 
     return Compared(
         workers=_difference(folder / WORKERS, folder / (MIRRORED if row.samples else ALONE), row),
         devices=_difference(folder / MIRRORED, folder / ALONE, row) if devices and not row.samples else None,
-        alone_step=alone[0].step,
+        alone_step=reference[0].step,
         workers_step=max(result.step for result in workers),
         sent=_mean_sent(workers),
         expected=4 * workers[0].trained,
@@ -113,8 +113,8 @@ def _compare(folder: Path, row: Row, single: Trainers, pair: Trainers, devices: 
 
 def _needed(row: Row) -> list[Row]:
     """The rows whose runs a row needs, in order."""
-    found = [other for other in ROWS if other.name == row.needs]
-    return [*(before for other in found for before in _needed(other)), *found]
+    rows = [other for other in ROWS if other.name == row.needs]
+    return [*(before for other in rows for before in _needed(other)), *rows]
 
 
 def _mean_sent(workers: Sequence[Measured]) -> float | None:
@@ -124,10 +124,10 @@ def _mean_sent(workers: Sequence[Measured]) -> float | None:
 
 def _difference(runs: Path, others: Path, row: Row) -> float:
     """The largest difference of a weight in the last checkpoints of two runs."""
-    one, other = (_weights(folder / row.run) for folder in (runs, others))
-    if one.keys() != other.keys():
+    weights, other_weights = _weights(runs / row.run), _weights(others / row.run)
+    if weights.keys() != other_weights.keys():
         return float("inf")
-    return max(float(np.abs(one[name] - other[name]).max(initial=0)) for name in one)
+    return max(float(np.abs(weights[name] - other_weights[name]).max(initial=0)) for name in weights)
 
 
 def _weights(run: Path) -> dict[str, np.ndarray]:
@@ -138,13 +138,13 @@ def _weights(run: Path) -> dict[str, np.ndarray]:
     return {name: array for name, array in arrays.items() if array.dtype.kind == "f"}
 
 
-def show(found: dict[str, Compared], console: Console) -> None:
+def show(comparisons: dict[str, Compared], console: Console) -> None:
     """Prints a table of what `compare` returns."""
     table = Table()
     headings = ("two workers", "two devices", "step, one process", "step, two workers", "ratio")
     for heading in ("", *headings, "sent per step", "formula"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, row in found.items():
+    for name, row in comparisons.items():
         if row.alone_step is None or row.workers_step is None:
             table.add_row(name, row.problem)
             continue
@@ -179,22 +179,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--devices", action="store_true", help="also compare two devices of one process")
     command.add_argument("--list", action="store_true", help="print the names of the rows")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
-    given: argparse.Namespace = command.parse_args(argv)
+    options: argparse.Namespace = command.parse_args(argv)
     rows = {row.name: row for row in ROWS}
-    for name in given.rows or ():
+    for name in options.rows or ():
         if name not in rows:
             raise unknown_name("row", name, rows)
-    if given.list:
+    if options.list:
         print("\n".join(rows))
         return 0
-    with only_json_on_stdout(given.json):
-        chosen = [rows[name] for name in given.rows or rows]
-        found = compare(given.folder, chosen, given.devices)
-    if given.json:
-        print(json.dumps({name: asdict(row) for name, row in found.items()}))
+    with only_json_on_stdout(options.json):
+        chosen = [rows[name] for name in options.rows or rows]
+        comparisons = compare(options.folder, chosen, options.devices)
+    if options.json:
+        print(json.dumps({name: asdict(row) for name, row in comparisons.items()}))
     else:
-        show(found, Console(width=140))
-    return 1 if any(row.problem for row in found.values()) else 0
+        show(comparisons, Console(width=140))
+    return 1 if any(row.problem for row in comparisons.values()) else 0
 
 
 if __name__ == "__main__":

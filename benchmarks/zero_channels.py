@@ -11,7 +11,9 @@ from tfsparsecap.slimming.operation_graph import trace
 
 def randomize(model: keras.Model, inputs: object, rng: np.random.Generator) -> None:
     """Gives biases, gammas and betas random values, and batch normalisation the statistics of `inputs`."""
-    normalizations = [one for one in nested_layers(model) if isinstance(one, keras.layers.BatchNormalization)]
+    normalizations = [
+        layer for layer in nested_layers(model) if isinstance(layer, keras.layers.BatchNormalization)
+    ]
     for layer in nested_layers(model):
         for name, mean, deviation in (("gamma", 1.0, 0.2), ("beta", 0.0, 0.3), ("bias", 0.0, 0.1)):
             variable = getattr(layer, name, None)

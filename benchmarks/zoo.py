@@ -106,35 +106,35 @@ def examine(
     try:
         model = build()
         row.weights = model.count_params()
-        given = example(model)
+        inputs = example(model)
         sc.prune(model, sc.Supermask(SPARSITY, total_steps=STEPS))
         model.compile(keras.optimizers.Adam(1e-3), "mse", run_eagerly=run_eagerly, jit_compile=False)
         random = np.random.default_rng(1)
-        outputs = model(given, training=False)
+        outputs = model(inputs, training=False)
         targets = keras.tree.map_structure(lambda output: random.normal(size=output.shape), outputs)
-        model.fit(given, targets, batch_size=EXAMPLES, epochs=STEPS, verbose=0)
+        model.fit(inputs, targets, batch_size=EXAMPLES, epochs=STEPS, verbose=0)
         sc.strip_pruning(model)
         row.zeros = weight_counts(model, with_encoder=True)["sparsity"]
         done(row)
         model.save(folder / "model.keras")
         loaded = keras.models.load_model(folder / "model.keras")
-        expected, again = (_flat(one(given, training=False)) for one in (model, loaded))
-        for before, after in zip(expected, again, strict=True):
+        expected = _flat(model(inputs, training=False))
+        for before, after in zip(expected, _flat(loaded(inputs, training=False)), strict=True):
             if np.abs(after - before).max() > 1e-5 * np.abs(before).max():
                 raise InputError("the loaded model gives other outputs than the saved one")
         path = folder / "model.tflite"
-        report = export_model(loaded, path, inputs=given, batch=EXAMPLES)
+        report = export_model(loaded, path, inputs=inputs, batch=EXAMPLES)
         row.kilobytes = report.bytes / 1e3
         row.float_weights = all(layer.is_float for layer in report.layers)
         file = Interpreter(str(path)).get_signature_runner("serving_default")
         names = [*file.get_input_details()]
-        arrays = dict(zip(_in_order(names, loaded), keras.tree.flatten(given), strict=True))
-        found = _flat(file(**arrays))
-        if min(np.abs(one).max() for one in expected) < SMALLEST_OUTPUT:
+        arrays = dict(zip(_in_order(names, loaded), keras.tree.flatten(inputs), strict=True))
+        file_outputs = _flat(file(**arrays))
+        if min(np.abs(output).max() for output in expected) < SMALLEST_OUTPUT:
             raise InputError("an output is about 0, so that a comparison would mean nothing")
         row.difference = max(
-            float(np.abs(one - other).max() / np.abs(one).max())
-            for one, other in zip(expected, found, strict=True)
+            float(np.abs(before - after).max() / np.abs(before).max())
+            for before, after in zip(expected, file_outputs, strict=True)
         )
     except InputError as error:
         row.reason = str(error)
@@ -195,8 +195,8 @@ def _examine_in_child(name: str, limit: float, eager: bool) -> Row:
             said = [line for line in child.stderr.splitlines() if line.strip()] or ["no message"]
             reason = f"exit code {child.returncode}: {said[-1].strip()}"
     except subprocess.TimeoutExpired as error:
-        given = error.stdout or b""
-        output = given.decode("utf-8", "replace") if isinstance(given, bytes) else given
+        stdout = error.stdout or b""
+        output = stdout.decode("utf-8", "replace") if isinstance(stdout, bytes) else stdout
         reason = f"not finished after {limit:.0f} seconds"
     rows = [line for line in output.splitlines() if line.startswith('{"name"')]
     row = Row(**json.loads(rows[-1])) if rows else Row(name)
@@ -259,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for group, names in GROUPS.items():
             print(f"{group}: {', '.join(names)}")
         return
-    names = [name for given in options.names or GROUPS for name in GROUPS.get(given, [given])]
+    names = [name for choice in options.names or GROUPS for name in GROUPS.get(choice, [choice])]
     for name in names:
         if name not in MODELS:
             raise unknown_name("model", name, [*GROUPS, *MODELS])

@@ -28,7 +28,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfsparsecap.command import (
     add_search_options,
@@ -40,9 +40,14 @@ from tfsparsecap.command import (
     start_tensorflow,
 )
 from tfsparsecap.core.files import check_suffix
-from tfsparsecap.core.progress import progress_bar
+from tfsparsecap.core.progress import Progress, progress_bar
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.encode import DEFAULT_TARGET, FORMATS, TARGET_NAMES
+
+if TYPE_CHECKING:
+    from tfsparsecap.captioning.models.captioner_base import Captioner
+    from tfsparsecap_export.export_report import ExportReport
+    from tfsparsecap_export.model_sources import Run
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -101,10 +106,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return options.parse_args(argv)
 
 
-def _shapes(given: Sequence[str]) -> Any:
+def _shapes(texts: Sequence[str]) -> Any:
     """The shapes of `--shape`: one without a name, or several by name; None if there are none."""
     shapes: dict[str, tuple[int, ...]] = {}
-    for text in given:
+    for text in texts:
         name, _, sizes = text.rpartition("=")
         if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes, re.ASCII) or name in shapes:
             raise InputError(f"--shape is {text:.100}: use a shape such as 224x224x3, or NAME=20, once each")
@@ -152,70 +157,93 @@ def export(argv: Sequence[str] | None = None) -> None:
     print(report)
 
 
-def _export(options: argparse.Namespace, output: Path):
+def _export(options: argparse.Namespace, output: Path) -> "ExportReport":
     from tfsparsecap.captioning.models.captioner_base import Captioner
-    from tfsparsecap.captioning.settings.sections import Decoding
-    from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, caption_inputs
     from tfsparsecap_export.exporter import export_model
-    from tfsparsecap_export.model_sources import load_run, validation_samples
-    from tfsparsecap_export.samples import Sample, read_samples, synthetic_samples
+    from tfsparsecap_export.model_sources import load_run
+    from tfsparsecap_export.samples import read_samples
 
     with progress_bar() as progress:
         progress("loading the model", None)
-        shared = {"keep_float": options.keep_float, "target": options.target, "progress": progress}
         loaded = load_run(options.tflite)
-        model, config, tokenizer = loaded.model, loaded.config, loaded.tokenizer
-        if not isinstance(model, Captioner):
-            batch = None if options.batch == "any" else int(options.batch)
-            given = read_samples(options.inputs) if options.inputs else None
-            return export_model(
-                model, output, options.format, batch=batch, inputs=options.shape, samples=given, **shared
-            )
-        for name in ("shape", "inputs"):
-            if getattr(options, name):
-                raise InputError(f"--{name} is for other models: {options.tflite} is a captioner; omit it")
-        if options.batch != "1":
-            raise InputError(f"--batch is {options.batch}: the file of a captioner takes one image; omit it")
-        if options.regions is not None and model.encoder is not None:
-            raise InputError(
-                f"--regions is for captioners without an encoder: {options.tflite} takes images; omit it"
-            )
-        shapes: dict[str, tuple[int, ...]] | None = None
-        regions = options.regions or (config.data.max_regions if config else None)
-        if model.encoder is None and regions:
-            shapes = {"features": (regions, model.feature_size)}
-            if "boxes" in model.input_names:
-                shapes["boxes"] = (regions, 4)
-        inputs = caption_inputs(model, shapes)
-        decoding = config.decoding if config else Decoding()
-        decoding = decoding.model_copy(update=search_options(options))
-        if options.max_length is None:
-            max_length = (config.data.max_length if config else model.max_length) or 20
-        else:  # in words, of which the last one is the end token
-            max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
-        progress("reading validation images", None)
-        validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
-        samples: Sequence[Sample] = synthetic_samples(inputs, options.samples)
-        if validation is not None:
-            samples = validation.samples[:: len(validation.samples) // options.samples or 1]
+        if isinstance(loaded.model, Captioner):
+            _check_captioner_options(options, loaded.model)
+            return _export_captioner(options, output, loaded, progress)
         return export_model(
-            model,
+            loaded.model,
             output,
             options.format,
-            captions=CaptionOptions(
-                beam=options.beam or max(3, decoding.beam),
-                max_length=max_length,
-                tokenizer=tokenizer,
-                search=decoding.search_options(config.data.kind if config else None),
-                description=loaded.description,
-                tolerance=options.tolerance,
-            ),
-            inputs=shapes,
-            samples=samples[: options.samples],
-            sample_source=source,
-            validation=validation if options.validation else None,
-            **shared,
+            batch=None if options.batch == "any" else int(options.batch),
+            inputs=options.shape,
+            samples=read_samples(options.inputs) if options.inputs else None,
+            keep_float=options.keep_float,
+            target=options.target,
+            progress=progress,
         )
+
+
+def _check_captioner_options(options: argparse.Namespace, captioner: "Captioner") -> None:
+    """Raises InputError for an option that the captioner does not have."""
+    for name in ("shape", "inputs"):
+        if getattr(options, name):
+            raise InputError(f"--{name} is for other models: {options.tflite} is a captioner; omit it")
+    if options.batch != "1":
+        raise InputError(f"--batch is {options.batch}: the file of a captioner takes one image; omit it")
+    if options.regions is not None and captioner.encoder is not None:
+        raise InputError(
+            f"--regions is for captioners without an encoder: {options.tflite} takes images; omit it"
+        )
+
+
+def _export_captioner(
+    options: argparse.Namespace, output: Path, loaded: "Run", progress: Progress
+) -> "ExportReport":
+    from tfsparsecap.captioning.settings.sections import Decoding
+    from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, caption_inputs
+    from tfsparsecap_export.exporter import export_model
+    from tfsparsecap_export.model_sources import validation_samples
+    from tfsparsecap_export.samples import Sample, synthetic_samples
+
+    captioner: Any = loaded.model
+    config, tokenizer = loaded.config, loaded.tokenizer
+    shapes: dict[str, tuple[int, ...]] | None = None
+    regions = options.regions or (config.data.max_regions if config else None)
+    if captioner.encoder is None and regions:
+        shapes = {"features": (regions, captioner.feature_size)}
+        if "boxes" in captioner.input_names:
+            shapes["boxes"] = (regions, 4)
+    inputs = caption_inputs(captioner, shapes)
+    decoding = config.decoding if config else Decoding()
+    decoding = decoding.model_copy(update=search_options(options))
+    if options.max_length is None:
+        max_length = (config.data.max_length if config else captioner.max_length) or 20
+    else:  # in words, of which the last one is the end token
+        max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
+    progress("reading validation images", None)
+    validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
+    samples: Sequence[Sample] = synthetic_samples(inputs, options.samples)
+    if validation is not None:
+        samples = validation.samples[:: len(validation.samples) // options.samples or 1]
+    return export_model(
+        captioner,
+        output,
+        options.format,
+        captions=CaptionOptions(
+            beam=options.beam or max(3, decoding.beam),
+            max_length=max_length,
+            tokenizer=tokenizer,
+            search=decoding.search_options(config.data.kind if config else None),
+            description=loaded.description,
+            tolerance=options.tolerance,
+        ),
+        inputs=shapes,
+        samples=samples[: options.samples],
+        sample_source=source,
+        validation=validation if options.validation else None,
+        keep_float=options.keep_float,
+        target=options.target,
+        progress=progress,
+    )
 
 
 def main() -> None:

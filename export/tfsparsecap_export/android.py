@@ -56,12 +56,12 @@ def check_bundle(path: str | os.PathLike, *, trust: bool = False) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Checks the files in order, and stops at the first that cannot be used."""
-    options = parser(__doc__)
-    options.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="bundles for the app")
-    add_trust_option(options)
-    given = options.parse_args(argv)
-    for path in given.files:
-        for sentence in ["the app can use it", *check_bundle(path, trust=given.trust)]:
+    command = parser(__doc__)
+    command.add_argument("files", nargs="+", type=Path, metavar="FILE.tflite", help="bundles for the app")
+    add_trust_option(command)
+    options = command.parse_args(argv)
+    for path in options.files:
+        for sentence in ["the app can use it", *check_bundle(path, trust=options.trust)]:
             print(f"{path}: {sentence}")
 
 

@@ -57,15 +57,15 @@ def shown(
     contents: Contents, description: dict | None = None, vocabulary: Sequence[str] = ()
 ) -> RenderableType:
     """Like `as_dict`, as tables for the terminal."""
-    found = warnings(contents)
+    problems = warnings(contents)
     return Group(
         Text(f"{readable(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold"),
         _facts(contents, description or {}, vocabulary),
         _layers(contents),
         _parts(contents),
         _operators(contents),
-        *(Text.assemble(("warning: ", "bold red"), readable(sentence)) for sentence in found),
-        *([] if found else [Text(f"No known problems on {ANDROID_RUNTIME}, the newest for Android.")]),
+        *(Text.assemble(("warning: ", "bold red"), readable(problem)) for problem in problems),
+        *([] if problems else [Text(f"No known problems on {ANDROID_RUNTIME}, the newest for Android.")]),
     )
 
 
@@ -96,8 +96,8 @@ def _facts(contents: Contents, description: dict, vocabulary: Sequence[str]) -> 
 def _one_line(value: object) -> str:
     """Any value of a description, short and printable."""
     if isinstance(value, dict):
-        known = [(str(key), item) for key, item in value.items() if item is not None][:20]
-        text = ", ".join(f"{key.replace('_', ' ')} {_short(item)}" for key, item in known)
+        entries = [(str(key), item) for key, item in value.items() if item is not None][:20]
+        text = ", ".join(f"{key.replace('_', ' ')} {_short(item)}" for key, item in entries)
     else:
         text = _short(value)
     text = readable(text)

@@ -116,7 +116,7 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
     if not model.built:
         graph.check_weights(model)
     called = model_call(model, inputs, batch)
-    given, compared, source = request.comparison(called.inputs, called.examples)
+    samples, compared, source = request.comparison(called.inputs, called.examples)
     notes = [called.note] if called.note else []
     with graph.float32_computation(model):
         graph.check_weights(model)
@@ -126,19 +126,19 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
 
         sources = graph.weight_sources(model)
         encode = request.encoder(_STEPS, sources)
-        kept = request.kept_layers(dense, encode, (_CONVOLUTIONS, int8_network.ACTIVATIONS))
+        float_layers = request.kept_layers(dense, encode, (_CONVOLUTIONS, int8_network.ACTIVATIONS))
         expected = outputs.ExpectedOutputs(called)
         verify = functools.partial(outputs.verify_outputs, expected, samples=compared)
         network: EncodedFile = dense, []
         # Every second sample is for calibration; the others are for the check.
-        samples = calibration.some(given[::2]) if len(given) > 1 and request.is_int8 else ()
-        if samples and _CONVOLUTIONS not in kept:
+        calibration_samples = calibration.some(samples[::2]) if len(samples) > 1 and request.is_int8 else ()
+        if calibration_samples and _CONVOLUTIONS not in float_layers:
             notes += int8_weights.note_on_shared(dense)
             rounded = int8_weights.round_network(
                 dense,
-                samples,
+                calibration_samples,
                 format=request.format,
-                keep_float=kept,
+                keep_float=float_layers,
                 sources=sources,
                 progress=request.progress,
             )
@@ -147,27 +147,29 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
                 keep_zeros = request.format == "dense-int8"
                 chosen, refused = int8_network.choose(
                     dense,
-                    int8_weights.store_weights(dense, rounded, samples=len(samples), keep_zeros=keep_zeros),
+                    int8_weights.store_weights(
+                        dense, rounded, samples=len(calibration_samples), keep_zeros=keep_zeros
+                    ),
                     rounded,
-                    encode=lambda network: encode(network[0], keep_float=kept)[0],
+                    encode=lambda network: encode(network[0], keep_float=float_layers)[0],
                     verify=functools.partial(verify, all_float=False),
-                    calibration=samples,
+                    calibration=calibration_samples,
                     costs=request.costs,
-                    activations=int8_network.ACTIVATIONS not in kept,
+                    activations=int8_network.ACTIVATIONS not in float_layers,
                     keep_zeros=keep_zeros,
                 )
                 network = chosen or network
                 notes += refused
 
         request.progress("comparing the file with the Keras model", None)
-        content, layers, verification, found = encode_and_verify(
-            lambda rounded: _with(network, encode(network[0], keep_float=kept, rounded=rounded)),
+        content, layers, verification, rounding_notes = encode_and_verify(
+            lambda rounded: _with(network, encode(network[0], keep_float=float_layers, rounded=rounded)),
             functools.partial(verify, source=source),
             request.format,
             "outputs",
         )
-    notes += found
-    if request.is_int8 and len(given) < 2:
+    notes += rounding_notes
+    if request.is_int8 and len(samples) < 2:
         notes += stays_float(layers, _NO_SAMPLES)
     speedup = Speedup.of(content, dense, request.costs, _STEPS)
     atomic_write(request.path, content)
@@ -234,7 +236,7 @@ def matching_layers(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
         part = f"/{pattern.strip('/')}/"
         matching = [name for name in names if part in f"/{name}/"]
         if not matching:
-            known = ", ".join(names) or "none, the model has no such layers"
-            raise InputError(f"there is no layer {pattern} to keep float: the layers are {known}")
+            choices = ", ".join(names) or "none, the model has no such layers"
+            raise InputError(f"there is no layer {pattern} to keep float: the layers are {choices}")
         layers.extend(matching)
     return list(dict.fromkeys(layers))

@@ -135,23 +135,23 @@ class ExportReport:
                     else ""
                 ),
             ]
-        found = list(self.notes)
+        notes = list(self.notes)
         if quality is not None and quality.not_computed:
-            found.append(f"The loss of CIDEr due to int8 was not measured: {quality.not_computed}.")
+            notes.append(f"The loss of CIDEr due to int8 was not measured: {quality.not_computed}.")
         elif quality is not None:
-            found.append(
+            notes.append(
                 f"CIDEr on {quality.images} validation images: {quality.float_cider:.4f} in float32,"
                 f" {quality.cider:.4f} in this file ({-quality.loss:+z.2%} ± {quality.loss_error:.2%})."
                 + (f" Stored as float: {', '.join(quality.kept_float)}." if quality.kept_float else "")
             )
         if self.confidence is not None:
-            found.append(
+            notes.append(
                 f"Confidence: calibrated on {self.confidence.images} validation images, of which"
                 f" {self.confidence.good:.1%} have a good caption."
             )
         ties = f" ({check.ties} of them are different captions with equal scores)" if check.ties else ""
         return [
-            *found,
+            *notes,
             expected,
             f"{compared} {check.equal:.1%} of the best captions are equal{ties}, and"
             f" {check.equal_beams:.1%} of the captions of all beams. Scores differ by at most"

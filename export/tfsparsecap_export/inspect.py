@@ -29,12 +29,12 @@ from tfsparsecap.errors import InputError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Shows the files; one that cannot be read is reported, and the others are still shown."""
-    options = parser(__doc__)
-    options.add_argument(
+    command = parser(__doc__)
+    command.add_argument(
         "files", nargs="+", metavar="FILE.tflite", help="files to inspect, good, small or hf://USER/NAME"
     )
-    options.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
-    given = options.parse_args(argv)
+    command.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
+    options = command.parse_args(argv)
     from tfsparsecap.captioning.inference.description import DESCRIPTION
     from tfsparsecap_export.contents_tables import as_dict, shown
     from tfsparsecap_export.flatbuffer.contents import read_contents
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from tfsparsecap_export.tables import console
 
     code, results = DONE, []
-    for path in given.files:
+    for path in options.files:
         try:
             path = captioner_path(path)
             contents = read_contents(path)
@@ -52,11 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = WRONG_INPUT
             results.append({"path": str(path), "error": str(error)})
             continue
-        if given.json:
+        if options.json:
             results.append(as_dict(contents, description, vocabulary))
         else:
             console().print(shown(contents, description, vocabulary))
-    if given.json:
+    if options.json:
         print(json.dumps(results))
     return code
 

@@ -139,6 +139,9 @@ def _quantized(
             continue
         except outputs.DoesNotRun as error:
             raise int8_activations.CannotQuantize(f"the runtime fails ({error.reason})") from error
-        kept = f"The activations of {floats} of {layers} layers stay float: int8 would change outputs by"
-        return network, content, [f"{kept} {difference}."] if floats else []
+        note = (
+            f"The activations of {floats} of {layers} layers stay float: int8 would change outputs by"
+            f" {difference}."
+        )
+        return network, content, [note] if floats else []
     raise int8_activations.CannotQuantize(f"int8 changes outputs by {difference}")

@@ -56,13 +56,13 @@ def read_samples(files: Sequence[str]) -> Any:
         ((5, 8), 5)
     """
     arrays: dict[str, np.ndarray] = {}
-    for given in files:
-        name, _, path = ("", "", given) if os.path.exists(given) else given.rpartition("=")
+    for argument in files:
+        name, _, path = ("", "", argument) if os.path.exists(argument) else argument.rpartition("=")
         with open_array(path) as file:
             if not file.shape:
                 raise InputError(f"{path} has one number: save an array [N, ...] with N inputs of the model")
             if name in arrays or (name and "" in arrays) or (arrays and not name):
-                raise InputError(f"{given:.100}: give NAME=FILE.npy once for each input of the model")
+                raise InputError(f"{argument:.100}: give NAME=FILE.npy once for each input of the model")
             arrays[name] = file.first(min(file.shape[0], MOST_READ))
     if "" in arrays:
         return arrays[""]
@@ -107,9 +107,9 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
             f"samples is {type(samples).__name__}: give a list of dictionaries with an array for each of"
             f" {[*inputs]}"
         )
-    found: list[Sample] = []
-    for number, given in enumerate(samples):
-        sample = given[0] if isinstance(given, (tuple, list)) and given else given
+    batches: list[Sample] = []
+    for number, item in enumerate(samples):
+        sample = item[0] if isinstance(item, (tuple, list)) and item else item
         if _is_array(sample) and len(inputs) == 1:
             sample = {name: np.asarray(sample) for name in inputs}
         if not isinstance(sample, Mapping):
@@ -125,16 +125,16 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         ranks = {name: spec.shape.rank for name, spec in inputs.items()}
         lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}
         rows = lengths.pop() if len(lengths) == 1 else 0
-        if size is None or not rows or rows == size or (rows < size and not found):
-            found.append(arrays)
+        if size is None or not rows or rows == size or (rows < size and not batches):
+            batches.append(arrays)
         elif rows > size:
             starts = range(0, rows - size + 1, size)
-            found += [{name: x[start : start + size] for name, x in arrays.items()} for start in starts]
-        if len(found) >= MOST_READ:  # a data set may be endless
+            batches += [{name: x[start : start + size] for name, x in arrays.items()} for start in starts]
+        if len(batches) >= MOST_READ:  # a data set may be endless
             break
-    if not found:
+    if not batches:
         raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
-    return found[:MOST_READ]
+    return batches[:MOST_READ]
 
 
 def _as_input(values: np.ndarray, spec: tf.TensorSpec | None) -> np.ndarray:
@@ -144,8 +144,8 @@ def _as_input(values: np.ndarray, spec: tf.TensorSpec | None) -> np.ndarray:
     return values.astype(spec.dtype.as_numpy_dtype, copy=False)
 
 
-def _is_array(given: Any) -> bool:
-    return isinstance(given, np.ndarray) or tf.is_tensor(given)
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or tf.is_tensor(value)
 
 
 def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]) -> None:

@@ -120,7 +120,7 @@ def measure(
         size, ms, steps = file.path.stat().st_size, statistics.median(file.ms), file.steps
         reference = results[0] if results else None
         same_captions, difference = _comparison(file.outputs, files[0].outputs)
-        of_words = [each / max(1, count) for each, count in zip(file.ms, steps, strict=False)]
+        ms_a_word = [run_ms / max(1, count) for run_ms, count in zip(file.ms, steps, strict=False)]
         results.append(
             Measurement(
                 path=str(file.path),
@@ -132,7 +132,7 @@ def measure(
                 expected=expected[0] / of_file if expected[0] and of_file else None,
                 size_ratio=reference.bytes / size if reference else 1.0,
                 words=statistics.mean(steps) if steps else None,
-                ms_a_word=statistics.median(of_words) if steps else None,
+                ms_a_word=statistics.median(ms_a_word) if steps else None,
                 peak_bytes=file.probe.peak_bytes,
                 load_ms=file.probe.load_ms,
                 inputs=len(samples),
@@ -178,12 +178,12 @@ class _File:
         own = {name: sample[of_first] for name, of_first in self._inputs.items()}
         start = time.perf_counter()
         try:
-            given = self._run(**own)
+            results = self._run(**own)
         except (ValueError, RuntimeError) as error:
             reason = first_line(error)
             raise InputError(f"the runtime cannot run {self.path} ({reason}): export it again") from error
         elapsed = time.perf_counter() - start
-        outputs = {self._outputs.get(name, name): value for name, value in given.items()}
+        outputs = {self._outputs.get(name, name): value for name, value in results.items()}
         if not timed:
             self.outputs.append(outputs)
             return
@@ -219,12 +219,12 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
             raise InputError(f"{paths[0]} has the inputs {_shown(inputs)}, no image: leave --images out")
         files: list[Path] = []
         for path in images:
-            found = images_in(path)[:count] if path.is_dir() else [path]
-            if not found:
+            image_files = images_in(path)[:count] if path.is_dir() else [path]
+            if not image_files:
                 raise InputError(
                     f"there are no images in the folder {path}: give a folder with images, or files"
                 )
-            files += found
+            files += image_files
         return [{"image": read_image(file, shape[1])[None]} for file in files]
     specs = {name: tf.TensorSpec(shape, dtype) for name, (shape, dtype) in inputs.items()}
     return synthetic_samples(specs, count)
@@ -238,14 +238,15 @@ def same_inputs(paths: list[Path]) -> Inputs:
     Raises:
         InputError: a file cannot be read or has several signatures, or the files have different inputs.
     """
-    found = [_values(path, "inputs") for path in paths]
-    for path, inputs in zip(paths, found, strict=True):
-        if _aligned(inputs, found[0]) is None:
+    first = _values(paths[0], "inputs")
+    for path in paths[1:]:
+        inputs = _values(path, "inputs")
+        if _aligned(inputs, first) is None:
             raise InputError(
-                f"{path} has the inputs {_shown(inputs)}, {paths[0]} has {_shown(found[0])}: compare files"
+                f"{path} has the inputs {_shown(inputs)}, {paths[0]} has {_shown(first)}: compare files"
                 " with the same inputs"
             )
-    return found[0]
+    return first
 
 
 def _values(path: Path, which: Literal["inputs", "outputs"]) -> Inputs:
@@ -273,13 +274,13 @@ def _aligned(mine: Inputs, first: Inputs) -> dict[str, str] | None:
     """
     if mine == first:
         return {name: name for name in mine}
-    found: dict[str, str] = {}
-    for name, kind in first.items():
-        own = next((each for each in mine if each not in found and mine[each] == kind), None)
-        if own is None:
+    names: dict[str, str] = {}
+    for first_name, kind in first.items():
+        own_name = next((name for name in mine if name not in names and mine[name] == kind), None)
+        if own_name is None:
             return None
-        found[own] = name
-    return found if len(found) == len(mine) else None
+        names[own_name] = first_name
+    return names if len(names) == len(mine) else None
 
 
 def _shown(inputs: Inputs) -> str:
@@ -304,20 +305,21 @@ def _steps(token_ids: np.ndarray, end: int | None) -> int:
 def _comparison(outputs: list[Sample], first: list[Sample]) -> tuple[int | None, float | None]:
     """`same_captions` and `difference`."""
     pairs = list(zip(outputs, first, strict=True))
-    if all(CAPTIONS in each for each in (*outputs, *first)):
+    if all(CAPTIONS in result for result in (*outputs, *first)):
         return sum(np.array_equal(_best_caption(mine), _best_caption(other)) for mine, other in pairs), None
     difference, largest = 0.0, 0.0
     for mine, other in pairs:
         for name, expected in other.items():
             if name not in mine or mine[name].shape != expected.shape:
                 return None, float("inf")
-            given, values = mine[name].astype(np.float64), expected.astype(np.float64)
-            if np.isnan(given).any() or np.isnan(values).any():
+            values, expected_values = mine[name].astype(np.float64), expected.astype(np.float64)
+            if np.isnan(values).any() or np.isnan(expected_values).any():
                 return None, float("nan")
-            different = given != values  # infinite values may be equal
-            errors = np.abs(given[different] - values[different])
+            different = values != expected_values  # infinite values may be equal
+            errors = np.abs(values[different] - expected_values[different])
             difference = max(difference, float(errors.max(initial=0)))
-            largest = max(largest, float(np.abs(values).max(initial=0, where=np.isfinite(values))))
+            finite = np.isfinite(expected_values)
+            largest = max(largest, float(np.abs(expected_values).max(initial=0, where=finite)))
     return None, difference / largest if largest else difference
 
 

@@ -64,11 +64,13 @@ def verify_captions(
     for number, sample in enumerate(samples):
         token_ids, _, objects = decode.with_objects(sample)
         expected = np.asarray(token_ids)[0]
-        found = run(**sample)
-        for given in [found, run_plain(**sample)] if number < 2 else [found]:
-            score, best = float(given["scores"][0]), _predicted(given)[0]
+        results = [run(**sample)]
+        if number < 2:
+            results.append(run_plain(**sample))
+        for result in results:
+            score, best = float(result["scores"][0]), _predicted(result)[0]
             # If all candidates are NaN, TOPK_V2 returns the lowest float.
-            if np.isnan(given["scores"]).any() or score < -1e30:
+            if np.isnan(result["scores"]).any() or score < -1e30:
                 raise InputError("the exported file returns NaN: nothing was written; try another --format")
             log_probabilities = score_tokens(sample, best)
             keras_score = float(log_probabilities.sum())
@@ -80,7 +82,7 @@ def verify_captions(
                 )
             largest_error = max(largest_error, error)
             if objects is not None:
-                errors = np.abs(given[OBJECTS] - np.asarray(objects)[0])
+                errors = np.abs(result[OBJECTS] - np.asarray(objects)[0])
                 error = float(np.sqrt(np.mean(np.square(errors))))
                 if not error <= OBJECT_ERROR[all_float]:  # neither does NaN pass
                     raise InputError(
@@ -88,13 +90,14 @@ def verify_captions(
                         f" {error:.2f} (root mean square): nothing was written; try another --format"
                     )
                 objects_error = max(objects_error or 0.0, float(errors.max()))
-        same_ids = _predicted(found) == expected
+        file_ids = _predicted(results[0])
+        same_ids = file_ids == expected
         same = same_ids.all(axis=1)
         equal_beams += int(same.sum())
         if same[0]:
             equal += 1
         else:
-            own, others = (score_tokens(sample, ids) for ids in (expected[0], _predicted(found)[0]))
+            own, others = (score_tokens(sample, ids) for ids in (expected[0], file_ids[0]))
             penalty = 0.0 if rules is None else rules.length_penalty
             gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])), length_penalty=penalty)
             ties += int(gap <= tie)
@@ -117,9 +120,9 @@ def verify_captions(
     )
 
 
-def _predicted(outputs: dict[str, np.ndarray]) -> np.ndarray:
+def _predicted(result: dict[str, np.ndarray]) -> np.ndarray:
     """The tokens that the captioner predicts, int32 [beam, T]: words, or the digits of words."""
-    return outputs.get(DIGITS, outputs["token_ids"])
+    return result.get(DIGITS, result["token_ids"])
 
 
 def _score_gap(own: np.ndarray, other: np.ndarray, first: int, length_penalty: float) -> float:
@@ -133,8 +136,9 @@ def _score_gap(own: np.ndarray, other: np.ndarray, first: int, length_penalty: f
         first: position of the first token that differs.
         length_penalty: as of the search.
     """
-    whole = own.sum() / len(own) ** length_penalty - other.sum() / len(other) ** length_penalty
-    return min(abs(float(whole)), abs(float(own[first] - other[first])))
+    caption_gap = own.sum() / len(own) ** length_penalty - other.sum() / len(other) ** length_penalty
+    word_gap = own[first] - other[first]
+    return min(abs(float(caption_gap)), abs(float(word_gap)))
 
 
 def caption_scorer(captioner: Captioner) -> Callable[[Sample, np.ndarray], np.ndarray]:

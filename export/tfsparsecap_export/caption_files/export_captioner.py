@@ -97,13 +97,13 @@ def export_captioner(
         InputError: see `export_model`.
     """
     inputs, tokenizer = caption_inputs(captioner, shapes), options.tokenizer
-    known = tokenizer if tokenizer is not None else options.vocabulary
-    if known is not None and len(known) != captioner.vocabulary_size:
+    tokens = tokenizer if tokenizer is not None else options.vocabulary
+    if tokens is not None and len(tokens) != captioner.vocabulary_size:
         raise InputError(
-            f"the vocabulary has {len(known)} tokens, the model {captioner.vocabulary_size}:"
+            f"the vocabulary has {len(tokens)} tokens, the model {captioner.vocabulary_size}:"
             " give the vocabulary that the model was trained with"
         )
-    rules = None if options.search is None else SearchRules(captioner, options.search, known)
+    rules = None if options.search is None else SearchRules(captioner, options.search, tokens)
     words = min(REPORTED_WORDS * (tokenizer.digits if tokenizer else 1), options.max_length)
     _, compared, source = request.comparison(inputs)
     notes: list[str] = []
@@ -124,25 +124,25 @@ def export_captioner(
 
         encode_file = request.encoder(words, graph.weight_sources(captioner), names=False)
         parts = int8_encoder.NAME, int8_encoder.ACTIVATIONS
-        kept = request.kept_layers(dense, encode_file, parts)
+        float_layers = request.kept_layers(dense, encode_file, parts)
         has_encoder = "image" in inputs and getattr(captioner, "encoder", None) is not None
         images = calibration.some(validation.samples) if validation is not None and has_encoder else ()
         encoders: dict[str, EncodedFile] = {}
-        if images and request.is_int8 and int8_encoder.NAME not in kept:
-            encoders, notes = _int8_encoders(captioner, request, inputs, search_graph, images, kept)
+        if images and request.is_int8 and int8_encoder.NAME not in float_layers:
+            encoders, notes = _int8_encoders(captioner, request, inputs, search_graph, images, float_layers)
 
-        def encode(kept: Sequence[str], rounded: str = "all") -> EncodedFile:
+        def encode(keep_float: Sequence[str], rounded: str = "all") -> EncodedFile:
             """The file in which some layers stay float."""
-            content, before = next(
-                (found for name, found in encoders.items() if name not in kept), (dense, [])
+            content, encoder_reports = next(
+                (encoded for name, encoded in encoders.items() if name not in keep_float), (dense, [])
             )
-            content, layers = encode_file(content, keep_float=kept, rounded=rounded)
-            return content, [*before, *layers]
+            content, reports = encode_file(content, keep_float=keep_float, rounded=rounded)
+            return content, [*encoder_reports, *reports]
 
         measured = None
         if validation is not None:
-            measured = quality.choose_float_layers(encode, dense, validation, kept, request.progress)
-            kept = measured.kept_float if measured is not None else kept
+            measured = quality.choose_float_layers(encode, dense, validation, float_layers, request.progress)
+            float_layers = measured.kept_float if measured is not None else float_layers
         request.progress("comparing the file with the Keras model", None)
         verify = functools.partial(
             caption_check.verify_captions,
@@ -154,10 +154,10 @@ def export_captioner(
             tolerance=options.tolerance,
             source=source,
         )
-        content, layers, verification, found = encode_and_verify(
-            functools.partial(encode, kept), verify, request.format, "a caption"
+        content, layers, verification, rounding_notes = encode_and_verify(
+            functools.partial(encode, float_layers), verify, request.format, "a caption"
         )
-    notes += found
+    notes += rounding_notes
     if request.is_int8 and not images:
         notes += stays_float(layers, _NO_IMAGES)
     confidence = None
@@ -192,7 +192,7 @@ def _int8_encoders(
     inputs: dict[str, tf.TensorSpec],
     search_graph: Callable[[dict[str, tf.TensorSpec]], bytes],
     images: Sequence[dict],
-    kept: Sequence[str],
+    float_layers: Sequence[str],
 ) -> tuple[dict[str, EncodedFile], list[str]]:
     """The files with an int8 encoder, see `int8_network.encoders`."""
     encoder = caption_graph.encoder_graph(captioner, inputs["image"])
@@ -203,7 +203,7 @@ def _int8_encoders(
         search_graph({"features": features, **others}),
         [{"image": sample["image"]} for sample in images],
         costs=request.costs,
-        activations=int8_encoder.ACTIVATIONS not in kept,
+        activations=int8_encoder.ACTIVATIONS not in float_layers,
         keep_zeros=request.format == "dense-int8",
         progress=request.progress,
     )

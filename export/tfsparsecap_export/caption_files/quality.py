@@ -80,8 +80,8 @@ class Quality:
 
     def as_dict(self) -> dict:
         """The known values, for JSON."""
-        known = {name: value for name, value in vars(self).items() if value not in (None, "")}
-        return {**known, "kept_float": list(self.kept_float)}
+        values = {name: value for name, value in vars(self).items() if value not in (None, "")}
+        return {**values, "kept_float": list(self.kept_float)}
 
 
 def best_captions(
@@ -176,8 +176,8 @@ def choose_float_layers(
         >>> quality.kept_float, round(quality.loss, 4)  # doctest: +SKIP
         (('output/kernel',), 0.0061)
     """
-    images, kept = len(validation.samples), tuple(keep_float)
-    content, layers = encode(kept)
+    images, float_layers = len(validation.samples), tuple(keep_float)
+    content, layers = encode(float_layers)
     if not _int8_layers(layers):
         return None
     from tfsparsecap.captioning.metrics.scores import cider_of_images
@@ -186,19 +186,19 @@ def choose_float_layers(
     try:
         cider_of_images(references, dict.fromkeys(references, ""))
     except InputError as error:
-        return Quality(images, None, None, kept_float=kept, not_computed=str(error))
+        return Quality(images, None, None, kept_float=float_layers, not_computed=str(error))
     text = f"captioning {images} validation images,"
     of_float = ciders(float_content, validation, progress, f"{text} float32")
-    quality = Quality.measure(of_float, ciders(content, validation, progress, f"{text} int8"), kept)
+    quality = Quality.measure(of_float, ciders(content, validation, progress, f"{text} int8"), float_layers)
     while quality.too_much and (int8_layers := _int8_layers(layers)):
         trials = []
         for number, name in enumerate(int8_layers, 1):
-            content, others = encode((*kept, name))
+            content, others = encode((*float_layers, name))
             text = f"int8 costs {quality.loss:.1%}: {name} as float ({number} of {len(int8_layers)})"
             scores = ciders(content, validation, progress, text)
-            trials.append((Quality.measure(of_float, scores, (*kept, name)), others))
+            trials.append((Quality.measure(of_float, scores, (*float_layers, name)), others))
         quality, layers = min(trials, key=lambda trial: trial[0].loss)
-        kept = quality.kept_float
+        float_layers = quality.kept_float
     return quality
 
 

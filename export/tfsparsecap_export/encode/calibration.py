@@ -1,4 +1,4 @@
-"""What the weights of a network are multiplied by: statistics of the inputs of its layers."""
+"""Statistics of the inputs of each layer of a network on samples, for which its weights become int8."""
 
 import collections
 import dataclasses
@@ -91,12 +91,13 @@ class Layer:
             return rows[_drawn(len(rows), most and most * len(values), random)][None]
         read = _spread_windows if self.name == "TRANSPOSE_CONV" else _windows
         size, options = self.weights.shape[1:3], self.operator.builtinOptions
-        found = []
+        windows_of_images = []
         for image in values:
-            every = read(image, size, options)
-            rows, columns = np.divmod(_drawn(every.shape[0] * every.shape[1], most, random), every.shape[1])
-            found.append(every[rows, columns].reshape(len(rows), -1, every.shape[-1]))
-        windows = np.concatenate(found)
+            windows = read(image, size, options)
+            height, width = windows.shape[:2]
+            rows, columns = np.divmod(_drawn(height * width, most, random), width)
+            windows_of_images.append(windows[rows, columns].reshape(len(rows), -1, windows.shape[-1]))
+        windows = np.concatenate(windows_of_images)
         positions, places, channels = windows.shape
         if self.name == "DEPTHWISE_CONV_2D":
             return windows.transpose(2, 0, 1).repeat(self.weights.shape[-1] // channels, axis=0)
@@ -172,14 +173,14 @@ def _positions(layer: Layer) -> int:
 def _statistics(
     content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    found: list[list[np.ndarray]] = [[] for _ in layers]
+    inputs_of_layers: list[list[np.ndarray]] = [[] for _ in layers]
     randoms = [np.random.default_rng(0) for _ in layers]
     for values_of in _runs(content, samples, [layer.source for layer in layers]):
-        for layer, parts, random in zip(layers, found, randoms, strict=True):
+        for layer, parts, random in zip(layers, inputs_of_layers, randoms, strict=True):
             values = values_of(layer.source)
             most = -(-_positions(layer) // (len(samples) * max(1, len(values))))
             parts.append(layer.inputs(values, most, random))
-    for parts in found:
+    for parts in inputs_of_layers:
         inputs = np.concatenate(parts, axis=1)
         parts.clear()
         moments = None
@@ -200,12 +201,12 @@ def ranges(content: bytes, samples: Sequence[Sample]) -> dict[int, tuple[float, 
     """
     graph = flatfile.read_model(content).subgraphs[0]
     results = [*graph.inputs, *(index for operator in graph.operators for index in operator.outputs)]
-    found = {int(i): (0.0, 0.0) for i in results if graph.tensors[i].type == schema.TensorType.FLOAT32}
-    for values_of in _runs(content, samples, found):
-        for index, (low, high) in found.items():
+    limits = {int(i): (0.0, 0.0) for i in results if graph.tensors[i].type == schema.TensorType.FLOAT32}
+    for values_of in _runs(content, samples, limits):
+        for index, (low, high) in limits.items():
             values = values_of(index)
-            found[index] = min(low, float(values.min(initial=0))), max(high, float(values.max(initial=0)))
-    return found
+            limits[index] = min(low, float(values.min(initial=0))), max(high, float(values.max(initial=0)))
+    return limits
 
 
 def _runs(
@@ -217,9 +218,9 @@ def _runs(
     # The runtime keeps inputs and outputs only.
     model = flatfile.read_model(content)
     graph = model.subgraphs[0]
-    known = {*map(int, graph.inputs), *map(int, graph.outputs)}
+    ends = {*map(int, graph.inputs), *map(int, graph.outputs)}
     constant = {i for i in tensors if model.buffers[graph.tensors[i].buffer].data is not None}
-    graph.outputs = np.array([*graph.outputs, *sorted({*tensors} - known - constant)], np.int32)
+    graph.outputs = np.array([*graph.outputs, *sorted({*tensors} - ends - constant)], np.int32)
     run = Interpreter(model_content=flatfile.write_model(model))
     places = {entry.name.decode(): entry.tensorIndex for entry in model.signatureDefs[0].inputs}
     shapes: dict[str, tuple[int, ...]] = {}

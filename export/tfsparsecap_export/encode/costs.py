@@ -19,7 +19,7 @@ class Dense:
     """Cost of a product with a dense matrix, which XNNPACK multiplies with a few rows, a tile, at a time.
 
     Attributes:
-        one: per weight, with one row.
+        single_row: per weight, with one row.
         once: per weight, with more rows.
         tile: per weight and tile, with more rows.
         rows: rows of a tile.
@@ -28,7 +28,7 @@ class Dense:
         far: per weight beyond 4 million, which the caches do not hold.
     """
 
-    one: float
+    single_row: float
     once: float
     tile: float
     rows: int
@@ -38,7 +38,7 @@ class Dense:
 
     def product(self, rows: int, outputs: int, inputs: int) -> float:
         """Cost of multiplying `rows` rows with a matrix [outputs, inputs]."""
-        weight = self.one if rows == 1 else self.once + self.tile * math.ceil(rows / self.rows)
+        weight = self.single_row if rows == 1 else self.once + self.tile * math.ceil(rows / self.rows)
         far = self.far * max(0.0, outputs * inputs - 4e6)
         return outputs * inputs * weight + far + rows * (inputs * self.input + outputs * self.output)
 
@@ -63,8 +63,10 @@ class Sparse:
 
     def product(self, rows: int, outputs: int, inputs: int, stored: float) -> float:
         """Cost of multiplying `rows` rows with a matrix [outputs, inputs] of `stored` stored weights."""
-        each = stored * (self.once + self.row * rows) + rows * inputs * self.input
-        return each + outputs * (self.output_once + self.output * rows)
+        weight_cost = stored * (self.once + self.row * rows)
+        input_cost = rows * inputs * self.input
+        output_cost = outputs * (self.output_once + self.output * rows)
+        return weight_cost + input_cost + output_cost
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +135,8 @@ TARGETS = {
             # Instructions of TFLite 2.16.1 on a Cortex-A76, counted under qemu.
             nanoseconds=_INSTRUCTION,
             # One row takes 0.47 instructions per weight, and more time to read it from memory, at 10 GB/s.
-            dense=Dense(one=2.0, once=0.012, tile=1.87, rows=6, input=0.0, output=1.9),
-            int8=Dense(one=0.53, once=0.22, tile=0.40, rows=4, input=3.4, output=9.3),
+            dense=Dense(single_row=2.0, once=0.012, tile=1.87, rows=6, input=0.0, output=1.9),
+            int8=Dense(single_row=0.53, once=0.22, tile=0.40, rows=4, input=3.4, output=9.3),
             csr=Sparse(once=8.0, row=11.0, input=0.19, output_once=0.25, output=16.0),
             block4=Sparse(once=2.0, row=1.51, input=0.12, output_once=0.96, output=23.2),
             block16=Sparse(once=0.0, row=0.474, input=10.3, output_once=17.4, output=15.2),
@@ -149,8 +151,10 @@ TARGETS = {
             target="x86_64",
             # Nanoseconds of LiteRT 2.3 on one Zen 4 core, measured in files of one layer.
             nanoseconds=1.0,
-            dense=Dense(one=0.043, once=0.0, tile=0.125, rows=7, input=0.0, output=0.12),
-            int8=Dense(one=0.0105, once=0.0, tile=0.0216, rows=5, input=0.052, output=0.34, far=0.0126),
+            dense=Dense(single_row=0.043, once=0.0, tile=0.125, rows=7, input=0.0, output=0.12),
+            int8=Dense(
+                single_row=0.0105, once=0.0, tile=0.0216, rows=5, input=0.052, output=0.34, far=0.0126
+            ),
             csr=Sparse(once=0.61, row=0.59, input=0.0, output_once=1.95, output=1.0),
             block4=Sparse(once=0.16, row=0.15, input=0.0, output_once=1.95, output=1.5),
             block16=Sparse(once=0.0006, row=0.0392, input=1.16, output_once=0.47, output=0.8),

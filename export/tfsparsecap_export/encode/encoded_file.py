@@ -118,15 +118,18 @@ def encode_file(
     if format not in ("dense", "dense-int8"):
 
         def costs_of(hidden):
-            layers = [Layer(each, Pattern.of(each.values)) for each in (hidden.first, hidden.second)]
+            layers = [Layer(weight, Pattern.of(weight.values)) for weight in (hidden.first, hidden.second)]
             return formats.expected_costs(layers, [format_of(layer.weight) for layer in layers], costs)
 
         while (hidden := hidden_units.worth_removing(model, costs_of)) is not None:
             for before, after in zip(
                 (hidden.first, hidden.second), hidden_units.remove(model, hidden), strict=True
             ):
-                known = slimmed.get(content_key(before.values))
-                nonzeros = known[1] if known else int(np.count_nonzero(before.values))
+                before_key = content_key(before.values)
+                if before_key in slimmed:
+                    nonzeros = slimmed[before_key][1]
+                else:
+                    nonzeros = int(np.count_nonzero(before.values))
                 slimmed[content_key(after)] = source_of(before), nonzeros
     # Buffer of each part of a split weight -> its columns without padding, what was done, and its source.
     split = {}
@@ -135,9 +138,9 @@ def encode_file(
         if formats.wants_block16(layer, format_of(weight), costs) and splitting.can_split(model, weight):
             plan = splitting.plan_split(weight.values)
             if str(plan):
-                whole = source_of(weight)
-                parts = splitting.apply(model, weight, plan, whole.name)
-                split.update({buffer: (columns, f" ({plan})", whole) for buffer, columns in parts.items()})
+                origin = source_of(weight)
+                parts = splitting.apply(model, weight, plan, origin.name)
+                split.update({buffer: (columns, f" ({plan})", origin) for buffer, columns in parts.items()})
 
     roles = (sparse.FULLY_CONNECTED, sparse.TABLE, sparse.CONVOLUTION)
     roundable = {"all": roles, "convolutions": (sparse.CONVOLUTION,), "nothing": ()}[rounded]
@@ -157,7 +160,7 @@ def encode_file(
         choices = [
             formats.choose(layer, format_of(layer.weight), costs, int8_tables=True) for layer in layers
         ]
-    changes, orders, reports, wholes = [], {}, [], []
+    changes, orders, reports, origins = [], {}, [], []
     for layer, choice in zip(layers, choices, strict=True):
         weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
         source = source_of(weight)
@@ -172,8 +175,8 @@ def encode_file(
                 values = values[order]
             changes.append(sparse.change(weight, encoding, values))
             size = changes[-1].encoded.bytes
-        columns, how, whole = split.get(weight.buffer, (weight.shape[-1], "", source))
-        wholes.append(whole)
+        columns, how, origin = split.get(weight.buffer, (weight.shape[-1], "", source))
+        origins.append(origin)
         report = LayerReport(
             name=source.name,
             role=weight.role,
@@ -186,14 +189,17 @@ def encode_file(
             expected_ms=formats.expected_ms(layer, encoding, words, costs),
             reason=choice.reason + how,
         )
-        found = slimmed.get(content_key(weight.values))
-        if found is not None:
+        weight_key = content_key(weight.values)
+        if weight_key in slimmed:
+            full_source, nonzeros = slimmed[weight_key]
             reason = report.reason + _SLIMMED
-            report = dataclasses.replace(report, weights=found[0].weights, nonzeros=found[1], reason=reason)
+            report = dataclasses.replace(
+                report, weights=full_source.weights, nonzeros=nonzeros, reason=reason
+            )
         reports.append(report)
     sparse.rewrite(model, changes)
     stored = [np.ascontiguousarray(model.buffers[weight.buffer].data) for weight in weights]
-    reports = _counted_once(reports, wholes, stored)
+    reports = _counted_once(reports, origins, stored)
     for buffer, order in orders.items():
         ordering.apply(model, products[buffer], order)
     compact.share_equal_buffers(model)
@@ -203,23 +209,23 @@ def encode_file(
 
 
 def _counted_once(
-    reports: Sequence[LayerReport], sources: Sequence[Source], values: Sequence[np.ndarray]
+    reports: Sequence[LayerReport], origins: Sequence[Source], values: Sequence[np.ndarray]
 ) -> list[LayerReport]:
     """The reports without tied weights that were counted before, and without values that are stored before.
 
     Args:
         reports: on all constants.
-        sources: the weight of the model that each is from, or is a part of; the same object if it is one.
+        origins: the weight of the model that each is from, or is a part of; the same object if it is one.
         values: what the buffer of each contains.
     """
     counted: collections.Counter[int] = collections.Counter()
     stored: set[bytes] = set()
     counted_reports = []
-    for report, source, data in zip(reports, sources, values, strict=True):
+    for report, origin, data in zip(reports, origins, values, strict=True):
         # The zeros of a layer may be those of another one.
-        if report.nonzeros and counted[id(source)] >= source.weights:
+        if report.nonzeros and counted[id(origin)] >= origin.weights:
             report = dataclasses.replace(report, weights=0, nonzeros=0, reason=f"{report.reason}; tied")
-        counted[id(source)] += report.weights
+        counted[id(origin)] += report.weights
         key = content_key(data)
         if key in stored:
             report = dataclasses.replace(report, bytes=report.bytes - data.nbytes)

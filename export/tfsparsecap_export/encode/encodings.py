@@ -191,10 +191,10 @@ def quantize(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.Quan
 
 def quantization(scales: np.ndarray, axis: int = 0) -> SharedQuantization:
     """The schema's quantization of int8 values with these scales, float32 of any shape, along an axis."""
-    found = SharedQuantization()
-    found.scale, found.zeroPoint = scales.reshape(-1), np.zeros(scales.size, np.int64)
-    found.quantizedDimension = axis
-    return found
+    parameters = SharedQuantization()
+    parameters.scale, parameters.zeroPoint = scales.reshape(-1), np.zeros(scales.size, np.int64)
+    parameters.quantizedDimension = axis
+    return parameters
 
 
 def _dimension(size: int = 0, rows: np.ndarray | None = None, columns: np.ndarray | None = None):

@@ -105,10 +105,10 @@ def expected_ms(layer: Layer, encoding: str, words: int, costs: Costs) -> float:
 
 def expected_costs(layers: Sequence[Layer], layer_formats: Sequence[str], costs: Costs) -> tuple[float, int]:
     """Nanoseconds of a call, and bytes, of fully connected layers in the encodings of their formats."""
-    found = [
-        choose(layer, format, costs).encoding for layer, format in zip(layers, layer_formats, strict=True)
+    pairs = [
+        (layer, choose(layer, format, costs).encoding)
+        for layer, format in zip(layers, layer_formats, strict=True)
     ]
-    pairs = list(zip(layers, found, strict=True))
     nanoseconds = sum(_nanoseconds(layer, encoding, costs) for layer, encoding in pairs)
     return nanoseconds, sum(expected_bytes(layer, encoding) for layer, encoding in pairs)
 
@@ -217,7 +217,8 @@ def _smallest(layer: Layer, candidates: Sequence[str]) -> Choice:
 
 def _blocks_are_fast(layer: Layer, costs: Costs) -> bool:
     """Whether int8 blocks are faster than dense int8, or smaller and about as fast."""
-    blocks, dense = (_nanoseconds(layer, each, costs) for each in (encodings.BLOCK16, encodings.INT8))
+    blocks = _nanoseconds(layer, encodings.BLOCK16, costs)
+    dense = _nanoseconds(layer, encodings.INT8, costs)
     smaller = expected_bytes(layer, encodings.BLOCK16) < expected_bytes(layer, encodings.INT8)
     return blocks < dense * (BLOCKS_TOLERANCE if smaller else 1.0)
 

@@ -71,12 +71,13 @@ class Hidden:
 
     def slim(self) -> Self:
         """The weights without the units that do not stay."""
-        values = self.first.values[self.kept], np.ascontiguousarray(self.second.values[:, self.kept])
-        first, second = (
-            dataclasses.replace(weight, values=each, shape=each.shape)
-            for weight, each in zip((self.first, self.second), values, strict=True)
+        rows = self.first.values[self.kept]
+        columns = np.ascontiguousarray(self.second.values[:, self.kept])
+        return dataclasses.replace(
+            self,
+            first=dataclasses.replace(self.first, values=rows, shape=rows.shape),
+            second=dataclasses.replace(self.second, values=columns, shape=columns.shape),
         )
-        return dataclasses.replace(self, first=first, second=second)
 
 
 def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
@@ -92,7 +93,7 @@ def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
         if weight.role == FULLY_CONNECTED and len(weight.uses) == 1
         for use in weight.uses
     }
-    found = []
+    places = []
     for graph in model.subgraphs:
         readers = flatfile.readers(graph)
         for operator in graph.operators:
@@ -107,13 +108,14 @@ def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
                 if second is not None and position == 0:
                     if second.values.shape[1] == len(first.values):
                         hidden = _hidden(model, graph, first, second, operator, following, between)
-                        found += [hidden] if hidden is not None else []
+                        if hidden is not None:
+                            places.append(hidden)
                     break
                 if flatfile.builtin_name(model, following) not in _ELEMENTWISE:
                     break
                 between.append(following)
                 tensor = int(following.outputs[0])
-    return found
+    return places
 
 
 def worth_removing(model: schema.ModelT, costs_of: Callable[[Hidden], tuple[float, int]]) -> Hidden | None:
@@ -130,16 +132,16 @@ def worth_removing(model: schema.ModelT, costs_of: Callable[[Hidden], tuple[floa
         in_blocks = np.repeat(
             np.add.reduceat(hidden.kept, np.arange(0, hidden.kept.size, _BLOCK)) > 0, _BLOCK
         )
-        found = []
+        candidates = []
         for kept in (hidden.kept, in_blocks[: hidden.kept.size]):
             if kept.all():
                 continue
             candidate = dataclasses.replace(hidden, kept=kept)
             faster, smaller = costs_of(candidate.slim())
             if faster < _FASTER * time and smaller <= size:
-                found.append((faster, candidate))
-        if found:
-            return min(found, key=lambda pair: pair[0])[1]
+                candidates.append((faster, candidate))
+        if candidates:
+            return min(candidates, key=lambda pair: pair[0])[1]
     return None
 
 
@@ -157,8 +159,8 @@ def remove(model: schema.ModelT, hidden: Hidden) -> list[np.ndarray]:
         tensor.shape = np.array(weight.shape, np.int32)
     bias = flatfile.constant(model, graph, flatfile.input_of(first, 2))
     if bias is not None:
-        kept = flatfile.add_constant(model, graph, bias.view(np.float32)[hidden.kept], "bias")
-        first.inputs = np.array([*first.inputs[:2], kept], np.int32)
+        slim_bias = flatfile.add_constant(model, graph, bias.view(np.float32)[hidden.kept], "bias")
+        first.inputs = np.array([*first.inputs[:2], slim_bias], np.int32)
     total = hidden.bias + hidden.contribution[:, ~hidden.kept].sum(axis=1)
     folded = flatfile.add_constant(model, graph, total.astype(np.float32), "bias")
     second.inputs = np.array([*second.inputs[:2], folded], np.int32)
@@ -174,8 +176,8 @@ def remove(model: schema.ModelT, hidden: Hidden) -> list[np.ndarray]:
 def _hidden(model, graph, first, second, operator, following, between) -> Hidden | None:
     """What can be removed between two layers, or None."""
     biases = []
-    for weight, each in ((first, operator), (second, following)):
-        index = flatfile.input_of(each, 2)
+    for weight, product in ((first, operator), (second, following)):
+        index = flatfile.input_of(product, 2)
         values = flatfile.constant(model, graph, index)
         if values is None and index >= 0:
             return None
@@ -187,8 +189,8 @@ def _hidden(model, graph, first, second, operator, following, between) -> Hidden
     if not removed.any():
         return None
     values = _FUSED[operator.builtinOptions.fusedActivationFunction](biases[0].astype(np.float64))
-    for each in between:
-        values = _ELEMENTWISE[flatfile.builtin_name(model, each)](values, each)
+    for operation in between:
+        values = _ELEMENTWISE[flatfile.builtin_name(model, operation)](values, operation)
     contribution = second.values * np.where(constant, values, 0.0)
     return Hidden(
         graph, first, second, (operator, following), tuple(between), ~removed, biases[1], contribution

@@ -128,10 +128,9 @@ def quantize(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -
             expanding, report = _store_int8(model, layer, rounded, samples, keep_zeros)
             reports.append(report)
         else:
-            expanding, stored = int8_weights.store_layer(model, layer, rounded, samples, keep_zeros)
-            reports += [
-                dataclasses.replace(each, reason=f"{each.reason}; float activations") for each in stored
-            ]
+            expanding, weight_reports = int8_weights.store_layer(model, layer, rounded, samples, keep_zeros)
+            for report in weight_reports:
+                reports.append(dataclasses.replace(report, reason=f"{report.reason}; float activations"))
         expansions += expanding
     if not any(graph.tensors[operator.inputs[1]].type == schema.TensorType.INT8 for operator in quantized):
         raise CannotQuantize("no layer has an int8 kernel")

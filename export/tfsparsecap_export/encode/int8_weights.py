@@ -239,8 +239,14 @@ def _multiply(model: schema.ModelT, layer: Layer, encoded: Encoded) -> None:
     """Makes a layer a FULLY_CONNECTED that multiplies int8, in place."""
     graph, operator = model.subgraphs[0], layer.operator
     shape = (len(layer.weights), layer.weights.shape[-1])
-    kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
-    weight = flatfile.add_tensor(graph, int(operator.inputs[1]), "int8", shape=shape, **kept)
+    weight = flatfile.add_tensor(
+        graph,
+        int(operator.inputs[1]),
+        "int8",
+        shape=shape,
+        tensor_type=encoded.tensor_type,
+        quantization=encoded.quantization,
+    )
     graph.tensors[weight].buffer = flatfile.add_buffer(model, encoded.values)
     inputs = [int(operator.inputs[0]), weight, *operator.inputs[2:]]
     product = flatfile.new_operator(
@@ -270,22 +276,22 @@ def smallest(values: np.ndarray, quantization: SharedQuantization | None, keep_z
     dense = Encoded(values.reshape(-1), None, quantization)
     if keep_zeros:
         return dense
-    sparsity, kept = encodings.compress(values, 1)
-    return min(dense, Encoded(kept, sparsity, quantization), key=lambda encoded: encoded.bytes)
+    sparsity, stored_values = encodings.compress(values, 1)
+    return min(dense, Encoded(stored_values, sparsity, quantization), key=lambda encoded: encoded.bytes)
 
 
 def store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.OperatorT]:
     """Stores weights in another encoding; returns the operations that expand them when the file is loaded."""
     graph, weight = model.subgraphs[0], int(layer.operator.inputs[1])
-    kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
+    options: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
     operators = []
-    source = flatfile.add_tensor(graph, weight, encoded.values.dtype.name, **kept)
+    source = flatfile.add_tensor(graph, weight, encoded.values.dtype.name, **options)
     tensor = graph.tensors[source]
     tensor.buffer, tensor.sparsity = flatfile.add_buffer(model, encoded.values), encoded.sparsity
     graph.tensors[weight].buffer = 0
     is_int8 = graph.tensors[weight].type == encoded.tensor_type
     if encoded.sparsity is not None:
-        dense = weight if is_int8 else flatfile.add_tensor(graph, weight, "dense", **kept)
+        dense = weight if is_int8 else flatfile.add_tensor(graph, weight, "dense", **options)
         operators.append(flatfile.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [dense]))
         source = dense
     if not is_int8:

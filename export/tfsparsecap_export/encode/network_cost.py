@@ -52,8 +52,8 @@ def expected_ms(
             if name in ("DENSIFY", "DEQUANTIZE") and int(operator.inputs[0]) in constant:
                 constant.update(map(int, operator.outputs))  # done once, when the file is loaded
             elif name not in _CALLS:
-                each = _nanoseconds(model, graph, operator, name, costs, int8, zeros)
-                total += each * (words if number in looped else 1)
+                nanoseconds = _nanoseconds(model, graph, operator, name, costs, int8, zeros)
+                total += nanoseconds * (words if number in looped else 1)
     return total / 1e6
 
 
@@ -80,11 +80,11 @@ def _nanoseconds(
         positions = _size(tensors[2]) / int(filters[3]) if transposed else elements / int(filters[0])
         cost = costs.convolution_int8 if is_int8 or int8 else costs.convolution
         units = positions * _size(tensors[1]) * cost
+    elif name in _REDUCTIONS:
+        units = _size(first) * _REDUCTIONS[name] * costs.element
     else:
         of_type, other = (_INT8, _OTHER_INT8) if is_int8 else (_FLOAT, _OTHER_FLOAT)
-        is_reduction = name in _REDUCTIONS
-        each = _REDUCTIONS[name] if is_reduction else of_type.get(name, other)
-        units = (_size(first) if is_reduction else elements) * each * costs.element
+        units = elements * of_type.get(name, other) * costs.element
     return (costs.call + units) * costs.nanoseconds
 
 

@@ -1,4 +1,4 @@
-"""Sorting the outputs of the layer that scores the words by their number of stored weights.
+"""A faster sparse layer that scores words: its outputs are sorted by their number of stored weights.
 
 A sparse kernel loops over the weights of each output. If their number differs from the previous output's, the
 processor mispredicts the end of the loop; with ten thousand outputs of three blocks each, this takes more
@@ -42,7 +42,7 @@ def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Pr
         model: model from `flatfile.read_model`.
         weights: its weights from `sparse.find_weights`.
     """
-    found = {}
+    layers = {}
     for weight in weights:
         if weight.role != sparse.FULLY_CONNECTED or len(weight.uses) != 1:
             continue
@@ -54,8 +54,8 @@ def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Pr
             continue
         pick = _pick(model, graph, int(product.outputs[0]), len(weight.values))
         if pick is not None:
-            found[weight.buffer] = Product(graph, product, pick)
-    return found
+            layers[weight.buffer] = Product(graph, product, pick)
+    return layers
 
 
 def order_of(values: np.ndarray, encoding: str) -> np.ndarray:

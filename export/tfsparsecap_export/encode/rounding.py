@@ -41,7 +41,9 @@ def round_weights(weights: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarr
     variances = np.einsum("gii->gi", covariance)
     order = np.argsort(variances, axis=1, kind="stable")  # the last one is rounded first
     damping = _DAMPING * variances.mean(axis=1) + np.finfo(np.float32).tiny
-    damped = np.stack([one[np.ix_(to, to)] for one, to in zip(covariance, order, strict=True)])
+    damped = np.stack(
+        [matrix[np.ix_(inputs, inputs)] for matrix, inputs in zip(covariance, order, strict=True)]
+    )
     np.einsum("gii->gi", damped)[:] += damping[:, None]
     factors = _unit_factors(damped)
     steps = (weights / scales[..., None]).astype(np.float32).swapaxes(1, 2)

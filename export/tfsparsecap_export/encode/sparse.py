@@ -222,9 +222,9 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
         graph = model.subgraphs[g]
         copies = [i for i, tensor in enumerate(graph.tensors) if tensor.buffer == weight.buffer]
         source = copies[0]
-        kept: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
+        options: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
         if encoded.sparsity is not None:
-            dense = flatfile.add_tensor(graph, source, "dense", **kept)
+            dense = flatfile.add_tensor(graph, source, "dense", **options)
             before[g].append(
                 flatfile.new_operator(model, schema.BuiltinOperator.DENSIFY, 1, [source], [dense])
             )
@@ -242,7 +242,7 @@ def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict
             operator.inputs = np.array([source if i in copies else i for i in operator.inputs], np.int32)
             if encoded.tensor_type == schema.TensorType.INT8:
                 rows = int(operator.outputs[0])
-                narrow = flatfile.add_tensor(graph, rows, "int8", **kept)
+                narrow = flatfile.add_tensor(graph, rows, "int8", **options)
                 operator.outputs = np.array([narrow], np.int32)
                 after[g, use.operator].append(
                     flatfile.new_operator(model, schema.BuiltinOperator.DEQUANTIZE, 2, [narrow], [rows])

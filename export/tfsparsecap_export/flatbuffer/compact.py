@@ -88,30 +88,30 @@ def complete_names(model: schema.ModelT) -> None:
     name for these tools, become `_`.
     """
     ends = [graph.tensors[index] for graph in model.subgraphs for index in [*graph.inputs, *graph.outputs]]
-    kept = {id(tensor) for tensor in ends}
+    end_ids = {id(tensor) for tensor in ends}
     for graph in model.subgraphs:
         for operator in graph.operators:
-            _name_after_layer(model, graph, operator, kept)
+            _name_after_layer(model, graph, operator, end_ids)
     used: set[bytes] = set()
     for tensor in {id(tensor): tensor for tensor in [*ends, *_tensors(model)]}.values():
         name = (tensor.name or b"tensor").replace(b"\0", b"_").strip(b";")
         numbered = (b"%s_%d" % (name, number) for number in itertools.count(1))
-        tensor.name = next(each for each in itertools.chain((name,), numbered) if each not in used)
+        tensor.name = next(choice for choice in itertools.chain((name,), numbered) if choice not in used)
         used.add(tensor.name)
 
 
 def _name_after_layer(
-    model: schema.ModelT, graph: schema.SubGraphT, operator: schema.OperatorT, kept: set[int]
+    model: schema.ModelT, graph: schema.SubGraphT, operator: schema.OperatorT, end_ids: set[int]
 ) -> None:
     """Names the constants and the results of an operation that have no names of layers, in place.
 
     Args:
         model, graph, operator: the operation.
-        kept: ids of tensors that keep their names.
+        end_ids: Python's ids of the inputs and outputs of graphs, which keep their names.
     """
     code = flatfile.builtin_name(model, operator)
     for position, index in enumerate(operator.inputs):
-        if flatfile.constant(model, graph, index) is None or id(graph.tensors[index]) in kept:
+        if flatfile.constant(model, graph, index) is None or id(graph.tensors[index]) in end_ids:
             continue
         name = graph.tensors[index].name or b""
         if b"/" in name:
@@ -124,7 +124,7 @@ def _name_after_layer(
         graph.tensors[index].name = layer + b"/" + part
     for index in operator.outputs if len(operator.inputs) else ():
         tensor = graph.tensors[index]
-        if id(tensor) not in kept and _NUMBERED.fullmatch(tensor.name or b""):
+        if id(tensor) not in end_ids and _NUMBERED.fullmatch(tensor.name or b""):
             tensor.name = _name(graph, operator.inputs[0]) + b"/" + code.lower().encode()
 
 
@@ -138,14 +138,14 @@ def _drop_buffers(model: schema.ModelT) -> None:
     owners = [*_tensors(model), *(model.metadata or [])]
     used = {owner.buffer for owner in owners}
     place: dict[int, int] = {}
-    kept = [model.buffers[0]]
+    buffers = [model.buffers[0]]
     for index, buffer in enumerate(model.buffers):
         if index and index in used and buffer.data is not None and len(buffer.data):
-            place[index] = len(kept)
-            kept.append(buffer)
+            place[index] = len(buffers)
+            buffers.append(buffer)
     for owner in owners:
         owner.buffer = place.get(owner.buffer, 0)
-    model.buffers = kept
+    model.buffers = buffers
 
 
 def _tensors(model: schema.ModelT) -> list[schema.TensorT]:

@@ -120,12 +120,12 @@ def operator_code(model: schema.ModelT, builtin: int, version: int) -> int:
 
 def called_subgraphs(operator: schema.OperatorT) -> list[int]:
     """Indices of the subgraphs that an operator (WHILE, IF, CALL_ONCE, …) calls."""
-    found: list[int] = []
+    subgraphs: list[int] = []
     for options in (operator.builtinOptions, operator.builtinOptions2):
         for name, value in vars(options).items() if options is not None else ():
             if "subgraph" in name.lower() and value is not None:
-                found.extend(int(index) for index in np.ravel(value))
-    return found
+                subgraphs.extend(int(index) for index in np.ravel(value))
+    return subgraphs
 
 
 def input_of(operator: schema.OperatorT, position: int) -> int:
@@ -141,11 +141,11 @@ def constant(model: schema.ModelT, graph: schema.SubGraphT, index: int) -> np.nd
 
 def readers(graph: schema.SubGraphT) -> dict[int, list[tuple[schema.OperatorT, int]]]:
     """The operators that read each tensor, and the positions among their inputs."""
-    found: dict[int, list[tuple[schema.OperatorT, int]]] = collections.defaultdict(list)
+    places: dict[int, list[tuple[schema.OperatorT, int]]] = collections.defaultdict(list)
     for operator in graph.operators:
         for position, index in enumerate(operator.inputs):
-            found[int(index)].append((operator, position))
-    return found
+            places[int(index)].append((operator, position))
+    return places
 
 
 def looped_subgraphs(model: schema.ModelT) -> set[int]:

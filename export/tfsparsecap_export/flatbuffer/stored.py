@@ -117,16 +117,16 @@ def describe(
     tensor, quantizations = copies[0], [copy.quantization for copy in copies if copy.quantization]
     dtype, shape, sparsity = type_name(tensor), shape_of(tensor), tensor.sparsity
     weights, blocks, problem = math.prod(shape), "", ""
-    block, kept = 1, weights
+    block, count = 1, weights
     if sparsity is None:
         per_channel = tensor.quantization and np.size(tensor.quantization.scale) > 1
         stored = f"{dtype} per channel" if per_channel else dtype
         if (dtype in _NUMPY or dtype in _PACKED_BITS) and data.size != _bytes_of(weights, dtype):
             problem = f"{data.size:,} bytes for values of {_bytes_of(weights, dtype):,}"
     else:
-        kept = data.size // max(1, _bytes_of(1, dtype))
+        count = data.size // max(1, _bytes_of(1, dtype))
         try:
-            block_shape = _block_shape(shape, sparsity, kept)
+            block_shape = _block_shape(shape, sparsity, count)
             block = math.prod(block_shape)
             blocks = "x".join(map(str, block_shape)) if block > 1 else ""
         except ValueError as error:
@@ -159,14 +159,10 @@ def describe(
         sparse=sparsity is not None,
         block=block,
         weights=weights,
-        nonzeros=min(weights, _count_nonzeros(data, dtype, kept, tensor.quantization)),
+        nonzeros=min(weights, _count_nonzeros(data, dtype, count, tensor.quantization)),
         value_bytes=data.size,
         index_bytes=size(vector for copy in copies for vector in _index_vectors(copy.sparsity)),
-        scale_bytes=size(
-            vector
-            for one in quantizations
-            for vector in (one.scale, *([one.zeroPoint] if np.any(one.zeroPoint) else []))
-        ),
+        scale_bytes=size(vector for quantization in quantizations for vector in _scale_vectors(quantization)),
         in_loop=in_loop,
         problem=problem,
         buffers=tuple(sorted({copy.buffer for copy in copies})),
@@ -180,13 +176,13 @@ def most_blocks_a_row(sparsity: schema.SparsityParametersT) -> int:
     return int(np.diff(segments.astype(np.int64)).max(initial=0))
 
 
-def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT, kept: int) -> list[int]:
+def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT, count: int) -> list[int]:
     """Size of the blocks along each dimension.
 
     Args:
         shape: of the constant.
         sparsity: positions of its stored values.
-        kept: number of stored values.
+        count: number of stored values.
 
     Raises:
         ValueError: the sparsity does not fit the shape, or the number of stored values.
@@ -223,8 +219,8 @@ def _block_shape(shape: tuple[int, ...], sparsity: schema.SparsityParametersT, k
         if outside or (segments[1:] < segments[:-1]).any():
             raise ValueError("indices outside of its shape")
         places = indices.size
-    if places != kept:
-        raise ValueError(f"{kept:,} values for indices of {places:,}")
+    if places != count:
+        raise ValueError(f"{count:,} values for indices of {places:,}")
     return blocks
 
 
@@ -237,6 +233,12 @@ def _values(vector) -> np.ndarray:
 def _index_vectors(sparsity: schema.SparsityParametersT | None) -> list[np.ndarray]:
     dimensions = [] if sparsity is None else sparsity.dimMetadata or []
     return [_values(vector) for d in dimensions for vector in (d.arraySegments, d.arrayIndices)]
+
+
+def _scale_vectors(quantization: schema.QuantizationParametersT) -> list[np.ndarray]:
+    """The scales, and the zero points unless all are 0."""
+    zero_points = quantization.zeroPoint
+    return [quantization.scale, zero_points] if np.any(zero_points) else [quantization.scale]
 
 
 def _bytes_of(count: int, dtype: str) -> int:
@@ -252,8 +254,11 @@ def _chunks(data: np.ndarray, dtype: str) -> Iterator[np.ndarray]:
     return (values[start : start + _CHUNK] for start in range(0, values.size, _CHUNK))
 
 
-def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> int:
-    """Number of values that do not represent zero, which in quantized constants is the zero point."""
+def _count_nonzeros(data: np.ndarray, dtype: str, count: int, quantization) -> int:
+    """Number of values that do not represent zero, which in quantized constants is the zero point.
+
+    All `count` values count if they are not numbers, such as strings.
+    """
     if dtype in _PACKED_BITS:
         bits = _PACKED_BITS[dtype]
         # Half bytes, or quarters: each is shifted to the low end.
@@ -266,7 +271,7 @@ def _count_nonzeros(data: np.ndarray, dtype: str, kept: int, quantization) -> in
         zero = points.item() if points is not None and np.size(points) == 1 else 0
         parts = (chunk if zero == 0 else chunk != zero for chunk in _chunks(data, dtype))
     else:
-        return kept  # strings and other values that are not numbers
+        return count
     return sum(int(np.count_nonzero(part)) for part in parts)
 
 

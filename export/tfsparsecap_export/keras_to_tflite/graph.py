@@ -263,13 +263,13 @@ def check_operations(graph: tf.Graph, model: keras.Model) -> None:
 
 def _layers(places: Iterable[str], model: keras.Model) -> list[str]:
     """The innermost layers of places in a graph, in the order in which they appear."""
-    known = {layer.name for layer in nested_layers(model, include_self=False)}
+    names = {layer.name for layer in nested_layers(model, include_self=False)}
     layers = []
     for place in places:
         for part in reversed(place.split("/")[:-1]):
             # TensorFlow numbers equal names.
-            name = part if part in known else re.sub(r"_\d+$", "", part)
-            if name in known:
+            name = part if part in names else re.sub(r"_\d+$", "", part)
+            if name in names:
                 layers.append(name)
                 break
     return list(dict.fromkeys(layers))

@@ -1,4 +1,4 @@
-"""Fusing the two kernels of LSTM and GRU cells into one matrix product per time step."""
+"""Faster LSTM and GRU layers in files: the two kernels of a cell become one matrix product per time step."""
 
 import contextlib
 import functools
@@ -38,7 +38,8 @@ def fuse_rnn_kernels(model: keras.Model) -> Iterator[None]:
     """
     changed = []
     # With a GPU, Keras calls cuDNN instead of the cells, which TensorFlow Lite does not have.
-    recurrent = [one for one in nested_layers(model) if isinstance(one, keras.layers.LSTM | keras.layers.GRU)]
+    rnn_types = keras.layers.LSTM | keras.layers.GRU
+    recurrent = [layer for layer in nested_layers(model) if isinstance(layer, rnn_types)]
     before = [layer.use_cudnn for layer in recurrent]
     try:
         for layer in recurrent:

@@ -30,19 +30,19 @@ class Differences:
     def __init__(self) -> None:
         self.largest = self._squared_error = self._squared = 0.0
 
-    def add(self, given: np.ndarray, expected: np.ndarray) -> None:
+    def add(self, output: np.ndarray, expected: np.ndarray) -> None:
         """Adds an output of one sample; infinite values must be the same in both."""
-        given, expected = np.broadcast_arrays(_with_infinity(given), _with_infinity(expected))
-        finite = np.isfinite(given) & np.isfinite(expected)
-        if (given != expected)[~finite].any():
+        output, expected = np.broadcast_arrays(_with_infinity(output), _with_infinity(expected))
+        finite = np.isfinite(output) & np.isfinite(expected)
+        if (output != expected)[~finite].any():
             self.largest = self._squared_error = math.inf
-        given, expected = given[finite], expected[finite]
+        output, expected = output[finite], expected[finite]
         masks = np.abs(expected) >= _MASK
         if masks.all():
             masks = ~masks
         for group in (masks, ~masks):
             scale = max(1e-6, float(np.abs(expected[group]).max(initial=0)))
-            relative = np.abs(given[group] - expected[group]) / scale
+            relative = np.abs(output[group] - expected[group]) / scale
             self.largest = max(self.largest, float(relative.max(initial=0)))
             self._squared_error += float(np.square(relative).sum())
         self._squared += float(np.square(expected[~masks] / scale).sum())  # masks would hide differences
@@ -72,10 +72,10 @@ class Labels(Differences):
 
     positions = same = 0
 
-    def add(self, given: np.ndarray, expected: np.ndarray) -> None:
+    def add(self, output: np.ndarray, expected: np.ndarray) -> None:
         """Adds an output of one sample."""
-        super().add(given, expected)
-        equal = np.equal(given, expected)
+        super().add(output, expected)
+        equal = np.equal(output, expected)
         self.positions += equal.size
         self.same += int(equal.sum())
 
@@ -289,10 +289,10 @@ def verify_outputs(
     for number, sample in enumerate(samples):
         expected = model(sample)
         try:
-            given_outputs = [run(**sample) for run in (runs if number < _PLAIN_RUNS else runs[:1])]
+            results = [run(**sample) for run in (runs if number < _PLAIN_RUNS else runs[:1])]
         except RuntimeError as error:
             raise DoesNotRun(error) from error
-        for outputs in given_outputs:
+        for outputs in results:
             for name, values in expected.items():
                 output = outputs[name]
                 if np.isnan(output).any():
@@ -308,16 +308,16 @@ def verify_outputs(
                     output, values = logits(output), logits(values)
                 scores.add(output, values)
     limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
-    for name, each in labels.items():
-        if each.are_classes:
-            if all_float and each.different > limit:
-                raise OutputsDiffer(each.different, f"the integers of {name}")
-            differences.largest = max(differences.largest, each.different)
-            classes += each.positions
-            same += each.same
+    for name, integers in labels.items():
+        if integers.are_classes:
+            if all_float and integers.different > limit:
+                raise OutputsDiffer(integers.different, f"the integers of {name}")
+            differences.largest = max(differences.largest, integers.different)
+            classes += integers.positions
+            same += integers.same
         else:
-            differences.merge(each)
-            scores.merge(each)
+            differences.merge(integers)
+            scores.merge(integers)
     if all_float:
         if not differences.largest <= limit:  # neither does NaN pass
             raise OutputsDiffer(differences.largest, "the largest output")

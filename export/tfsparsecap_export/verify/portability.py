@@ -69,18 +69,18 @@ def warnings(contents: Contents) -> list[str]:
         >>> warnings(read_contents(captioner_path("small")))
         []
     """
-    found = [_of_operator(operator.name, operator.version) for operator in contents.operators]
-    found += [
+    sentences = [_of_operator(operator.name, operator.version) for operator in contents.operators]
+    sentences += [
         f"{constant.name} is damaged or unusable: {constant.problem}"
         for constant in contents.constants
         if constant.problem
     ]
-    for sentence, names in _of_sparse_weights(contents).items():
+    for problem, names in _of_sparse_weights(contents).items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        found.append(f"{', '.join([*names][:3])}{more}: {sentence}")
+        sentences.append(f"{', '.join([*names][:3])}{more}: {problem}")
     if contents.model.externalBuffers:
-        found.append("some of its weights are in other files, which must be in the same folder")
-    return [sentence for sentence in found if sentence]
+        sentences.append("some of its weights are in other files, which must be in the same folder")
+    return [sentence for sentence in sentences if sentence]
 
 
 def _of_operator(name: str, version: int) -> str:
@@ -107,7 +107,7 @@ def _of_operator(name: str, version: int) -> str:
 def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
     """Problem with reading sparse weights -> names of the weights."""
     model = contents.model
-    found: dict[str, dict[str, None]] = collections.defaultdict(dict)
+    weights: dict[str, dict[str, None]] = collections.defaultdict(dict)
     constants = {buffer: constant for constant in contents.constants for buffer in constant.buffers}
     for graph in model.subgraphs:
         expanded: dict[int, int] = {}
@@ -132,8 +132,8 @@ def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
                         " (TensorFlow's converter does this for float16 and blocks): a DENSIFY is missing"
                     ]
                 for problem in problems:
-                    found[problem][constant.name] = None
-    return found
+                    weights[problem][constant.name] = None
+    return weights
 
 
 def _of_layer(

@@ -52,20 +52,20 @@ def probe(path: Path, threads: int = 1) -> Probe:
         name = signal.Signals(-result.returncode).name
         raise InputError(f"the runtime crashes on {path} ({name}): do not use that file, export it again")
     try:
-        found = json.loads(result.stdout)
+        fields = json.loads(result.stdout)
     except ValueError:
         raise RuntimeError(f"the process that runs {path} failed: {result.stderr.strip()[-200:]}") from None
-    if "error" in found:
-        raise InputError(f"the runtime cannot {found['doing']} {path} ({found['error']}): export it again")
-    return Probe(**found)
+    if "error" in fields:
+        raise InputError(f"the runtime cannot {fields['doing']} {path} ({fields['error']}): export it again")
+    return Probe(**fields)
 
 
 def _memory(name: str) -> int | None:
     """Bytes of an entry of Linux's process status: "VmRSS" is resident memory, "VmHWM" its peak."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text(encoding="ascii")
-        found = re.search(rf"{name}:\s+(\d+) kB", status)
-        return int(found[1]) << 10 if found else None
+        match = re.search(rf"{name}:\s+(\d+) kB", status)
+        return int(match[1]) << 10 if match else None
     return None
 
 
