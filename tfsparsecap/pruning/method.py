@@ -334,9 +334,9 @@ class PruningMethod:
         Args:
             keep: bool tensors of the logits' shapes, in the order of `gates`, True for open gates.
         """
-        for gate, moves, kept in zip(self.gates, self.moves, keep, strict=True):
+        for gate, moves, mask in zip(self.gates, self.moves, keep, strict=True):
             if moves:
-                gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
+                gate.logits.assign(tf.where(mask, INITIAL_LOGIT, -INITIAL_LOGIT))
 
     def close_lowest(
         self, scores: list[tf.Tensor], closed_weights: tf.Tensor | int, minimum_density: float = 0.0
@@ -360,9 +360,9 @@ class PruningMethod:
                 with_floor(score, gate.block_size, math.ceil(minimum_density * gate.size))
                 for score, gate in zip(ranked, self.moving_gates, strict=True)
             ]
-        kept = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
+        masks = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
         self.close(
-            [next(kept) if moving else score > 0.0 for moving, score in zip(moves, scores, strict=True)]
+            [next(masks) if moving else score > 0.0 for moving, score in zip(moves, scores, strict=True)]
         )
 
     def current_sparsity(self) -> tf.Tensor:
