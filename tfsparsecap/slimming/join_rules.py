@@ -151,7 +151,7 @@ def einsum(scope: Scope) -> None:
     for term, operand in zip(terms.split(","), operands, strict=True):
         for letter, axis in zip(term, scope.axes(operand.index), strict=True):
             axes_of.setdefault(letter, []).append(axis)
-    known: dict[str, Any] = {}
+    labels_of: dict[str, Any] = {}
     for letter, axes in axes_of.items():
         labelled = [axis for axis in axes if axis is not None]
         if len(labelled) < len(axes) or (letter not in result and len(axes) == 1):
@@ -161,8 +161,8 @@ def einsum(scope: Scope) -> None:
             scope.labels.unite(labelled[0], axis)
         if letter not in result:
             scope.labels.mix(labelled[0])
-        known[letter] = labelled[0]
-    scope.emit([known.get(letter) for letter in result])
+        labels_of[letter] = labelled[0]
+    scope.emit([labels_of.get(letter) for letter in result])
 
 
 LAYERS: dict[type, Rule] = {
