@@ -70,25 +70,34 @@ def skipped(graph: Graph, model: keras.Model, skip: Iterable[str | keras.Layer])
     Raises:
         InputError: there is no such layer.
     """
-    nested = nested_layers(model, include_self=False)
-    models = [one for one in nested if keras_internals.functional_of(one) is not None]
-    found = {}
-    for one in skip:
-
-        def is_meant(other: Any, one: Any = one) -> bool:
-            return fnmatch.fnmatchcase(other.name, one) if isinstance(one, str) else other is one
-
-        inside = [inner for other in models if is_meant(other) for inner in trace(other).operations()]
-        meant = [
-            other
-            for other in graph.operations()
-            if is_meant(other) or any(other is inner for inner in inside if isinstance(inner, keras.Layer))
+    layers = nested_layers(model, include_self=False)
+    models = [layer for layer in layers if keras_internals.functional_of(layer) is not None]
+    operations_of = {}
+    for entry in skip:
+        inside = [
+            operation
+            for nested in models
+            if _is_meant(nested, entry)
+            for operation in trace(nested).operations()
+            if isinstance(operation, keras.Layer)
         ]
-        name = one if isinstance(one, str) else one.name
-        if not meant:
+        operations = [
+            operation
+            for operation in graph.operations()
+            if _is_meant(operation, entry) or any(operation is layer for layer in inside)
+        ]
+        name = entry if isinstance(entry, str) else entry.name
+        if not operations:
             raise InputError(f"skip contains {name!r}, but {graph.name} has no such layer: check it")
-        found[name] = meant
-    return found
+        operations_of[name] = operations
+    return operations_of
+
+
+def _is_meant(operation: Any, entry: str | keras.Layer) -> bool:
+    """Whether an entry of `skip` is the operation, its name, or a pattern that its name matches."""
+    if isinstance(entry, str):
+        return fnmatch.fnmatchcase(operation.name, entry)
+    return operation is entry
 
 
 class Analysis:

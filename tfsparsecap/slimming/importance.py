@@ -81,7 +81,7 @@ def _next_norms(
             info = analysis.info(other.operation)
             kernels = list(_multiplying(analysis, info, classes))
             for axis_classes, value, axis in kernels:
-                norm = np.square(value).sum(tuple(one for one in range(value.ndim) if one != axis))
+                norm = _sum_per_channel(np.square(value), axis)
                 total = np.bincount(axis_classes, norm, analysis.labels.size)
                 yield classes, total[classes]
             if not kernels and not info.scales:
@@ -106,11 +106,15 @@ def _value(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable), np.float64)
 
 
+def _sum_per_channel(values: np.ndarray, axis: int) -> np.ndarray:
+    """Sums over all axes but that of the channels."""
+    return values.sum(tuple(other for other in range(values.ndim) if other != axis))
+
+
 def _kernel_norms(analysis: Analysis, power: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Labels and norms of the channels of each kernel, with a mean of one."""
     for labels, axis, variable in _kernels(analysis):
-        value = np.abs(_value(variable)) ** power
-        norm = value.sum(tuple(one for one in range(value.ndim) if one != axis))
+        norm = _sum_per_channel(np.abs(_value(variable)) ** power, axis)
         yield labels, norm / max(float(norm.mean()), 1e-30)
 
 
@@ -215,8 +219,7 @@ def _squared_changes(
             if gradient is None:
                 continue
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)
-            change = product.sum(tuple(one for one in range(product.ndim) if one != axis))
-            np.add.at(changes, analysis.classes[labels], change)
+            np.add.at(changes, analysis.classes[labels], _sum_per_channel(product, axis))
         if not np.isfinite(changes).all():
             raise FloatingPointError(f"batch {number}")
         total += np.square(changes)

@@ -26,8 +26,10 @@ def reduction(scope: Scope) -> None:
     axes, layer = scope.axes(scope.only), scope.operation
     gone = positions(layer.axis, len(axes))
     scope.freeze([axes[place] for place in gone], f"{layer.name} reduces the channels")
-    left = [None if place in gone else axis for place, axis in enumerate(axes)]
-    scope.emit([axis for place, axis in enumerate(left) if layer.keepdims or place not in gone])
+    if layer.keepdims:
+        scope.emit([None if place in gone else axis for place, axis in enumerate(axes)])
+    else:
+        scope.emit([axis for place, axis in enumerate(axes) if place not in gone])
 
 
 def elementwise_of_several(scope: Scope) -> None:
