@@ -119,14 +119,13 @@ class PruningMethod:
         """
         if self.gates:
             raise InputError("this pruning method already prunes a model: create one method per model")
-        found = [
-            (gate, layer.stored_weight(name), layer)
-            for layer in gated_layers(model)
-            for name, gate in layer.gate_of.items()
-            if not gate.fixed
-        ]
-        self.gates, self.weights = [gate for gate, *_ in found], [weight for _, weight, _ in found]
-        self._layers = [layer for *_, layer in found]
+        self.gates, self.weights, self._layers = [], [], []
+        for layer in gated_layers(model):
+            for name, gate in layer.gate_of.items():
+                if not gate.fixed:
+                    self.gates.append(gate)
+                    self.weights.append(layer.stored_weight(name))
+                    self._layers.append(layer)
         self.gated_size = sum(gate.size for gate in self.gates)
         self._check_reachable()
         for gate in self.gates:
@@ -201,10 +200,10 @@ class PruningMethod:
         With blocks of several sizes `keep_masks` may remove fewer: it keeps a small block that scores higher
         than a larger one that does not fit.
         """
-        left = wanted = round(self.sparsity * self.gated_size)
+        target, closed = round(self.sparsity * self.gated_size), 0
         for gate in sorted(self.gates, key=lambda gate: -gate.block_size):
-            left -= min(left, gate.size) // gate.block_size * gate.block_size
-        return wanted - left
+            closed += min(target - closed, gate.size) // gate.block_size * gate.block_size
+        return closed
 
     @property
     def moves(self) -> list[bool]:
