@@ -1,4 +1,4 @@
-"""The exception for wrong input, and warnings."""
+"""`InputError`, the exception for wrong input; checks that raise it; warnings at the caller's line."""
 
 import difflib
 import math

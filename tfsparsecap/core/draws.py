@@ -1,8 +1,8 @@
-"""The gate samples of a forward pass: one sample per gate and pass, dropped when the pass ends.
+"""Keeps the samples of gates during a forward pass, so that every read of a weight sees the same mask.
 
-A forward pass is one outermost call of a Keras layer or model. The samples are attached to the context object
-that Keras keeps for the call and drops when it returns or raises. Everything here is per thread, because
-`tf.distribute` runs each replica in its own thread.
+A forward pass is one outermost call of a Keras layer or model, and has one sample per gate. The samples are
+attached to the context object that Keras keeps for the call and drops when it returns or raises.
+Everything here is per thread, because `tf.distribute` runs each replica in its own thread.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Where this package was installed from, for messages that say how to install more of it."""
+"""The pip command that installs an extra of this package, for messages about what is missing."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Records the layers that a model calls for one example or one caption, and their input shapes."""
+"""Counts how often a model uses its weights for one example or caption, by recording its calls of layers."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""summary: weights, non-zero weights, FLOPs and bytes of a model, layer by layer."""
+"""`sc.summary`: weights, non-zero weights, FLOPs and bytes of a model, layer by layer."""
 
 from collections.abc import Callable
 from typing import Any

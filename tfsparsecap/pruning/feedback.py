@@ -1,4 +1,4 @@
-"""Callbacks of pruned models: validation scores reach the method, and emptied layers the user."""
+"""Callbacks of pruned models: they give validation scores to the method, and warn of emptied layers."""
 
 import difflib
 import warnings

@@ -1,4 +1,4 @@
-"""The class of a pruned model: the original class with the mixin `PrunedModel`."""
+"""The class that `sc.prune` gives a model: its own one with the mixin `PrunedModel`, whose `fit` prunes."""
 
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""The schedule of all pruning methods: when gates are closed."""
+"""`sc.Schedule`: when a pruning method closes gates during the training."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
+"""`sc.Slim` removes channels, fine-tunes and repeats; `sc.regularize_gammas` prepares a model for it."""
 
 import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the rules see of a call, and what they write down about its layer."""
+"""What a rule of slimming sees of a layer's call, and what it notes about the layer."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

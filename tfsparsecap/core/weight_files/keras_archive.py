@@ -1,4 +1,4 @@
-"""What a Keras file contains, checked before Keras reads it: sizes, classes, links to other files."""
+"""Checks Keras files before Keras reads them: their sizes, classes, and links to other files."""
 
 import io
 import json
