@@ -206,6 +206,7 @@ class _Nested:
 
     def __init__(self, mapping: dict[int, int], outer: Callable[[Any], int]) -> None:
         self.mapping, self.outer = mapping, outer
+        # They must stay alive: another object could get the id of one that is gone.
         self.tensors: list[Any] = []
 
     def __call__(self, symbolic: Any) -> int:
