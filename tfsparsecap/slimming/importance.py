@@ -108,7 +108,8 @@ def _value(variable: Any) -> np.ndarray:
 
 def _sum_per_channel(values: np.ndarray, axis: int) -> np.ndarray:
     """Sums over all axes but that of the channels."""
-    return values.sum(tuple(other for other in range(values.ndim) if other != axis))
+    sums: np.ndarray = values.sum(tuple(other for other in range(values.ndim) if other != axis))
+    return sums
 
 
 def _kernel_norms(analysis: Analysis, power: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
