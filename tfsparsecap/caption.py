@@ -84,17 +84,17 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     sampling.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same captions")
     add_trust_option(options)
     options.add_argument("--json", action="store_true", help="print a JSON list of captions with scores")
-    given = options.parse_intermixed_args(argv)
-    first = given.captioner or given.images[0]
+    command_line = options.parse_intermixed_args(argv)
+    first = command_line.captioner or command_line.images[0]
     # A name without a suffix that does not exist is more likely a wrong captioner than a wrong image.
     is_captioner = _is_captioner(first) or not (os.path.lexists(first) or os.path.splitext(first)[1])
-    if given.captioner is None and _is_captioner(first):
+    if command_line.captioner is None and _is_captioner(first):
         raise InputError(f"there is no image to caption: give image files, or folders of them, after {first}")
-    if given.captioner is not None and not (is_captioner or given.features):
-        given.images = [first, *given.images]
-        given.captioner = None
-    given.captioner = given.captioner or NAMES[0]
-    return given
+    if command_line.captioner is not None and not (is_captioner or command_line.features):
+        command_line.images = [first, *command_line.images]
+        command_line.captioner = None
+    command_line.captioner = command_line.captioner or NAMES[0]
+    return command_line
 
 
 def _is_captioner(argument: str) -> bool:
@@ -111,25 +111,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         InputError: the captioner cannot be loaded, or an option is wrong.
     """
-    given = arguments(argv)
+    options = arguments(argv)
     from tfsparsecap.captioning.inference import load
     from tfsparsecap.captioning.inference.generate import check_options
 
-    sampling = {name: getattr(given, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    check_options(given.beam, given.sample, **sampling)
-    changes = search_options(given)
+    sampling = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    check_options(options.beam, options.sample, **sampling)
+    changes = search_options(options)
     code = DONE
     results: list[dict[str, Any]] = []
-    with only_json_on_stdout(given.json):
-        if os.path.isdir(given.captioner):
+    with only_json_on_stdout(options.json):
+        if os.path.isdir(options.captioner):
             start_tensorflow()
-        captioner = load(given.captioner, trust=given.trust)
+        captioner = load(options.captioner, trust=options.trust)
         captioner.change_search(**changes)
-        found = captioner.stream(
-            given.images, beam=given.beam, samples=given.sample, features=given.features, **sampling
+        stream = captioner.stream(
+            options.images, beam=options.beam, samples=options.sample, features=options.features, **sampling
         )
-        many = len(given.images) > 1 or (given.features is None and os.path.isdir(given.images[0]))
-        for captions in found:
+        many = len(options.images) > 1 or (options.features is None and os.path.isdir(options.images[0]))
+        for captions in stream:
             error = captions.error
             if error is None and not captions:
                 error = InputError(f"no beam found a caption of {captions.image}: give another image or beam")
@@ -141,23 +141,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             results.append(
                 {
                     "image": captions.image,
-                    "captions": [_as_dict(one) for one in captions],
+                    "captions": [_as_dict(caption) for caption in captions],
                     "objects": [{"object": name, "probability": share} for name, share in captions.objects],
                 }
             )
-            if not given.json:
-                one = given.beam is None and given.sample is None
-                text = captions.summary() if one else str(captions)
+            if not options.json:
+                is_summary = options.beam is None and options.sample is None
+                text = captions.summary() if is_summary else str(captions)
                 separator = " " if "\n" not in text else "\n"
                 print(f"{captions.image}:{separator}{text}" if many else text, flush=True)
-    if given.json:
+    if options.json:
         print_json(results)
     return code
 
 
 def _as_dict(caption: "Caption") -> dict[str, Any]:
-    known = {} if caption.confidence is None else {"confidence": caption.confidence}
-    return {"caption": caption.text, "score": caption.score, **known}
+    confidence = {} if caption.confidence is None else {"confidence": caption.confidence}
+    return {"caption": caption.text, "score": caption.score, **confidence}
 
 
 if __name__ == "__main__":

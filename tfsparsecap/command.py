@@ -45,7 +45,7 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         # File names that are not UTF-8, or not in the encoding of the terminal, are printed with escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     # Omits the line of source code that Python shows by default.
-    warnings.formatwarning = lambda message, *rest, **more: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *arguments, **options: f"warning: {message}\n"
     try:
         code = main() or DONE
         if sys.stdout is not None:  # nobody has closed it
@@ -128,20 +128,20 @@ def add_trust_option(options: argparse.ArgumentParser) -> None:
     )
 
 
-def search_options(given: argparse.Namespace) -> dict[str, Any]:
+def search_options(options: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_search_options` that were given.
 
     Raises:
         InputError: a value is out of range, or an option contradicts `--plain`.
     """
     names = ("no_repeat_ngram", "length_penalty")
-    found = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    if given.plain and found:
+    values = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.plain and values:
         raise InputError("--plain excludes --no-repeat-ngram and --length-penalty: leave them out")
-    for name, value in found.items():
+    for name, value in values.items():
         if not 0 <= value <= 10:
             raise InputError(f"--{name.replace('_', '-')} is {value}: use 0 to 10")
-    return {"plain": True} if given.plain else found
+    return {"plain": True} if options.plain else values
 
 
 def parser(documentation: str) -> argparse.ArgumentParser:
@@ -186,9 +186,9 @@ def start_tensorflow() -> None:
 
 
 @contextmanager
-def only_json_on_stdout(wanted: bool) -> Iterator[None]:
+def only_json_on_stdout(is_json: bool) -> Iterator[None]:
     """With `--json`, redirects everything that is printed to standard error, so that stdout is pure JSON."""
-    with redirect_stdout(sys.stderr) if wanted else nullcontext():
+    with redirect_stdout(sys.stderr) if is_json else nullcontext():
         yield
 
 

@@ -77,23 +77,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         InputError: a file is missing, damaged or belongs to another captioner, or the output folder exists.
             Nothing is written then.
     """
-    given = arguments(argv)
-    features = [_has_features(file) for file in given.files]
+    options = arguments(argv)
+    features = [_has_features(file) for file in options.files]
     if any(features):
-        if not all(features) or given.config or given.tokenizer or given.features:
+        if not all(features) or options.config or options.tokenizer or options.features:
             raise InputError(
                 "features are converted by themselves: leave out checkpoints, --config, --tokenizer and"
                 " --features"
             )
-        return _main_of_features(given)
-    if len(given.files) > 1:
-        raise InputError(f"{len(given.files)} checkpoints were given: convert one at a time")
-    (checkpoint,) = given.files
-    with only_json_on_stdout(given.json):
-        made = convert(checkpoint, given.output, given.config, given.tokenizer, given.data, given.features)
-        if not given.json:
+        return _main_of_features(options)
+    if len(options.files) > 1:
+        raise InputError(f"{len(options.files)} checkpoints were given: convert one at a time")
+    (checkpoint,) = options.files
+    with only_json_on_stdout(options.json):
+        made = convert(
+            checkpoint, options.output, options.config, options.tokenizer, options.data, options.features
+        )
+        if not options.json:
             print_table(
-                str(given.output),
+                str(options.output),
                 [
                     ("captioner", made["captioner"]),
                     ("parameters", _spaced(made["parameters"])),
@@ -101,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     ("tokens", f"{made['tokens']}, at most {made['max_length']} per caption"),
                 ],
             )
-    if given.json:
+    if options.json:
         print(json.dumps(made))
     return 0
 
@@ -111,16 +113,16 @@ def _has_features(file: Path) -> bool:
     return ".tsv" in file.suffixes or file.suffix == ".zip"
 
 
-def _main_of_features(given: argparse.Namespace) -> int:
+def _main_of_features(options: argparse.Namespace) -> int:
     start_tensorflow()
     from tfsparsecap.captioning.data import coco
     from tfsparsecap.captioning.data.bottom_up import convert_features
 
     image_ids: list[str] = []
-    if given.data is not None:
-        image_ids = [record.image_id for record in coco.load(given.data, images="ignore").records]
-    with only_json_on_stdout(given.json):
-        made = convert_features(given.files, given.output, image_ids)
+    if options.data is not None:
+        image_ids = [record.image_id for record in coco.load(options.data, images="ignore").records]
+    with only_json_on_stdout(options.json):
+        made = convert_features(options.files, options.output, image_ids)
         regions = f"{made['fewest_regions']} to {made['most_regions']}"
         rows = [
             ("images", _spaced(made["images"])),
@@ -129,10 +131,10 @@ def _main_of_features(given: argparse.Namespace) -> int:
         ]
         if made["left_out"]:
             rows.append(("left out", f"{made['left_out']} other files"))
-        if not given.json:
-            print_table(str(given.output), rows)
-    if given.json:
-        print(json.dumps({"features": str(given.output), **made}))
+        if not options.json:
+            print_table(str(options.output), rows)
+    if options.json:
+        print(json.dumps({"features": str(options.output), **made}))
     return 0
 
 
@@ -238,14 +240,14 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _tokenizer_beside(checkpoint: Path) -> Path:
-    found = [path for pattern in TOKENIZERS for path in sorted(checkpoint.parent.glob(pattern))]
-    if len(found) != 1:
-        several = f"several ({', '.join(path.name for path in found)})" if found else "none"
+    paths = [path for pattern in TOKENIZERS for path in sorted(checkpoint.parent.glob(pattern))]
+    if len(paths) != 1:
+        several = f"several ({', '.join(path.name for path in paths)})" if paths else "none"
         raise InputError(
             f"a checkpoint needs its SentencePiece model, but next to {checkpoint} there is {several}:"
             " give it with --tokenizer"
         )
-    return found[0]
+    return paths[0]
 
 
 def _read_tokenizer(published: Mapping[str, Any], path: Path):

@@ -100,9 +100,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     results, image = [], Path()
     for folder, seed in repeats:
         changes = {"folder": folder, "settings": [*options.settings, *seed]}
-        given = argparse.Namespace(**{**vars(options), **changes})
-        found, image = _train_and_export(given, console)
-        results.append(found)
+        repeat_options = argparse.Namespace(**{**vars(options), **changes})
+        repeat_results, image = _train_and_export(repeat_options, console)
+        results.append(repeat_results)
     console.print()
     console.print(_table(results))
     console.print(
@@ -247,8 +247,9 @@ def _table(results: Sequence[dict[str, dict]]):
     for name in ("dense", "sparse", "ratio"):
         table.add_column(name, justify="right")
     for key, title, shown, ratio in _ROWS:
-        if all(key in one[name] for one in results for name in _MODELS):  # a single image has no CIDEr
-            dense, sparse = ([one[name][key] for one in results] for name in _MODELS)
+        # A single image has no CIDEr.
+        if all(key in repeat[name] for repeat in results for name in _MODELS):
+            dense, sparse = ([repeat[name][key] for repeat in results] for name in _MODELS)
             divided = f"{statistics.fmean(dense) / statistics.fmean(sparse):.1f}{ratio}" if ratio else ""
             table.add_row(title, _mean(dense, shown), _mean(sparse, shown), divided)
     return table
@@ -294,12 +295,12 @@ def _draw_sheet(path: Path, records: list, captions: list, results: dict) -> Non
     files = {record.image_id: record.image for record in records}
     images = [
         CaptionedImage(
-            files[one.image_id],
-            one.caption,
-            bool(exact_match({0: one.references}, {0: one.caption})),
-            reference=one.references[0],
+            files[caption.image_id],
+            caption.caption,
+            bool(exact_match({0: caption.references}, {0: caption.caption})),
+            reference=caption.references[0],
         )
-        for one in captions[:_IMAGES_ON_SHEET]
+        for caption in captions[:_IMAGES_ON_SHEET]
     ]
     draw_sheet(
         images,

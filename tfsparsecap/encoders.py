@@ -47,22 +47,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         InputError: no network has the name.
     """
-    given = arguments(argv)
-    wanted = [text.lower() for text in given.names]
+    options = arguments(argv)
+    texts = [text.lower() for text in options.names]
     entries = {
         name: entry
         for name, entry in CATALOGUE.items()
-        if not wanted or any(text in name.lower() for text in wanted)
+        if not texts or any(text in name.lower() for text in texts)
     }
     if not entries:
         raise InputError(
-            f"no network has {' or '.join(given.names)} in its name: run this without a text to list all"
+            f"no network has {' or '.join(options.names)} in its name: run this without a text to list all"
         )
-    if given.sort == "name":
+    if options.sort == "name":
         entries = dict(sorted(entries.items(), key=lambda item: item[0].lower()))
-    elif given.sort:
-        entries = dict(sorted(entries.items(), key=lambda item: getattr(item[1], given.sort)))
-    if given.json:
+    elif options.sort:
+        entries = dict(sorted(entries.items(), key=lambda item: getattr(item[1], options.sort)))
+    if options.json:
         print(json.dumps({name: dataclasses.asdict(entry) for name, entry in entries.items()}, indent=1))
     else:
         _print(entries)

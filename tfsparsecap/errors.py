@@ -1,4 +1,4 @@
-"""The exception for wrong input, and warnings."""
+"""`InputError`, the exception for wrong input; checks that raise it; warnings at the caller's line."""
 
 import difflib
 import math
@@ -78,8 +78,8 @@ def first_line(error: BaseException) -> str:
     if len(line) <= _LONGEST_REASON and not line.endswith(":"):
         return line.rstrip(".")
     line = line[:_LONGEST_REASON]
-    whole, end, _ = line.rpartition(". ")
-    return whole if end else line.rstrip(":")
+    sentences, end, _ = line.rpartition(". ")
+    return sentences if end else line.rstrip(":")
 
 
 class WorkerLost(RuntimeError):

@@ -109,66 +109,66 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         InputError: an option or a file is wrong.
     """
-    given = arguments(argv)
-    _check(given)
-    if given.output is not None:
-        make_folder(Path(given.output))
-    with only_json_on_stdout(given.json):
+    options = arguments(argv)
+    _check(options)
+    if options.output is not None:
+        make_folder(Path(options.output))
+    with only_json_on_stdout(options.json):
         from tfsparsecap.captioning.inference.scoring import as_rows, scores_table
 
         other = None
-        is_run = given.captioner is not None and Path(given.captioner).is_dir()
-        if given.captioner is None:
-            scores, captions = _score_file(given)
+        is_run = options.captioner is not None and Path(options.captioner).is_dir()
+        if options.captioner is None:
+            scores, captions = _score_file(options)
         elif is_run:
-            scores, captions, other = _evaluate_run(given)
+            scores, captions, other = _evaluate_run(options)
         else:
-            scores, captions = _evaluate_file(given)
-        output = given.output or (given.captioner if is_run else None)
+            scores, captions = _evaluate_file(options)
+        output = options.output or (options.captioner if is_run else None)
         if output is not None:
             written = {name: value for name, value in scores.items() if name not in _PRINTED_ONLY}
             _write(
                 Path(output),
                 written,
                 as_rows(captions),
-                {"on": other, "beam": given.beam, **search_options(given)},
+                {"on": other, "beam": options.beam, **search_options(options)},
             )
-        if not given.json:
-            print_table(given.captioner or given.results, scores_table(scores))
-    if given.json:
+        if not options.json:
+            print_table(options.captioner or options.results, scores_table(scores))
+    if options.json:
         print(json.dumps(scores))
     return 0
 
 
-def _check(given: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace) -> None:
     """Checks the options before anything is captioned."""
     from tfsparsecap.captioning.metrics.scores import METRICS, check_metrics
 
-    changes = search_options(given)
+    changes = search_options(options)
     for name in ("beam", "threads"):
-        if getattr(given, name) is not None and getattr(given, name) < 1:
-            raise InputError(f"--{name} is {getattr(given, name)}: it must be at least 1")
-    if given.training_captions and not given.results:
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise InputError(f"--{name} is {getattr(options, name)}: it must be at least 1")
+    if options.training_captions and not options.results:
         raise InputError("--training-captions is for --results: a run knows its training captions")
-    if given.metrics is not None:
-        given.metrics = [name.strip() for name in given.metrics.split(",")]
-        check_metrics(given.metrics)
-    if given.spice and "SPICE" not in (given.metrics or METRICS):
+    if options.metrics is not None:
+        options.metrics = [name.strip() for name in options.metrics.split(",")]
+        check_metrics(options.metrics)
+    if options.spice and "SPICE" not in (options.metrics or METRICS):
         raise InputError("--spice is given and --metrics leaves SPICE out: give one of them")
-    if given.results or given.references:
-        if given.captioner is not None or not (given.results and given.references):
+    if options.results or options.references:
+        if options.captioner is not None or not (options.results and options.references):
             raise InputError("give --results and --references together, without a run folder or .tflite file")
         for name in ("beam", "threads", "config", "data", "features"):
-            if getattr(given, name) is not None:
+            if getattr(options, name) is not None:
                 raise InputError(f"--{name} is about captioning: leave it out, --results has the captions")
         if changes:
             raise InputError("--results has the captions: leave out the options of the search")
-    elif given.captioner is None:
+    elif options.captioner is None:
         raise InputError("there is nothing to evaluate: give a run folder, a .tflite file, or --results")
 
 
 def _scorer(
-    given: argparse.Namespace, training_captions: Sequence[str] | None, rules: "SearchOptions | None" = None
+    options: argparse.Namespace, training_captions: Sequence[str] | None, rules: "SearchOptions | None" = None
 ) -> Callable[[list], dict]:
     """Computes the chosen scores of captions."""
     from tfsparsecap.captioning.inference.scoring import all_scores_of
@@ -176,53 +176,53 @@ def _scorer(
 
     return functools.partial(
         all_scores_of,
-        metrics=given.metrics or METRICS,
+        metrics=options.metrics or METRICS,
         training_captions=training_captions,
         rules=rules,
-        spice_folder=given.spice_jars,
-        fetch_spice=given.spice,
+        spice_folder=options.spice_jars,
+        fetch_spice=options.spice,
         progress=sys.stderr.isatty(),
     )
 
 
-def _evaluate_run(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"], str | None]:
+def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"], str | None]:
     """Scores, captions, and the name of the data set if it is not the run's own one."""
     for name in ("config", "threads"):
-        if getattr(given, name) is not None:
+        if getattr(options, name) is not None:
             raise InputError(f"--{name} is for a .tflite file: leave it out for a run")
     start_tensorflow()
     from tfsparsecap.captioning.inference.finished_run import FinishedRun
     from tfsparsecap.captioning.runs.run_folder import RunFolder
 
-    finished = FinishedRun.load(given.captioner)
-    data, scorer = _load_data(given, finished.config)
+    finished = FinishedRun.load(options.captioner)
+    data, scorer = _load_data(options, finished.config)
     other = None
-    if RunFolder(given.captioner).has_data(data) is False:
-        if given.data is not None:
+    if RunFolder(options.captioner).has_data(data) is False:
+        if options.data is not None:
             other = f"_{data.name}"
-            scorer = _scorer(given, None, finished.config.decoding.rules(finished.config.data.kind))
+            scorer = _scorer(options, None, finished.config.decoding.rules(finished.config.data.kind))
         else:
             print(
-                f"the data of {given.captioner} has changed since the training: images of this split may have"
-                " been trained on",
+                f"the data of {options.captioner} has changed since the training: images of this split may"
+                " have been trained on",
                 file=sys.stderr,
             )
-    finished.change_search(**search_options(given))
+    finished.change_search(**search_options(options))
     scores, captions = finished.evaluate(
-        data, given.split, given.beam, progress=sys.stderr.isatty(), scorer=scorer
+        data, options.split, options.beam, progress=sys.stderr.isatty(), scorer=scorer
     )
     return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions, other
 
 
-def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
-    path = captioner_path(given.captioner)
+def _evaluate_file(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
+    path = captioner_path(options.captioner)
     from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
 
-    captioner = TFLiteCaptioner(path, trust=given.trust)
-    captioner.check_beam(given.beam)
-    captioner.change_search(**search_options(given))
-    settings = Path(given.config or path.parent / "config.yaml")
-    if given.config is None and not settings.is_file():
+    captioner = TFLiteCaptioner(path, trust=options.trust)
+    captioner.check_beam(options.beam)
+    captioner.change_search(**search_options(options))
+    settings = Path(options.config or path.parent / "config.yaml")
+    if options.config is None and not settings.is_file():
         raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
     start_tensorflow()
     from tfsparsecap.captioning.inference.splits import evaluate_file
@@ -230,45 +230,47 @@ def _evaluate_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"
     from tfsparsecap.captioning.settings.config_files import load_config
 
     config = load_config(settings)
-    data, scorer = _load_data(given, config)
+    data, scorer = _load_data(options, config)
     config.data.max_regions = captioner.max_regions or config.data.max_regions
     return evaluate_file(
         captioner,
         data,
-        given.split,
+        options.split,
         features=functools.partial(region_features, config),
-        threads=given.threads or min(len(os.sched_getaffinity(0)), _MAX_THREADS),
+        threads=options.threads or min(len(os.sched_getaffinity(0)), _MAX_THREADS),
         progress=sys.stderr.isatty(),
         scorer=scorer,
     )
 
 
-def _load_data(given: argparse.Namespace, config: "Config") -> tuple["CaptionData", Callable[[list], dict]]:
+def _load_data(options: argparse.Namespace, config: "Config") -> tuple["CaptionData", Callable[[list], dict]]:
     """The data set, and a scorer that knows its training captions."""
     from tfsparsecap.captioning.settings.build import load_data
 
-    if given.features is not None and config.model.encoder is not None:
-        raise InputError(f"--features is for a captioner without an encoder: {given.captioner} takes images")
-    config.data.folder = given.data or config.data.folder
-    config.data.features = given.features or config.data.features
+    if options.features is not None and config.model.encoder is not None:
+        raise InputError(
+            f"--features is for a captioner without an encoder: {options.captioner} takes images"
+        )
+    config.data.folder = options.data or config.data.folder
+    config.data.features = options.features or config.data.features
     data = load_data(config)
     training = [caption for record in data.split("train") for caption in record.captions]
-    return data, _scorer(given, training, config.decoding.rules(config.data.kind))
+    return data, _scorer(options, training, config.decoding.rules(config.data.kind))
 
 
-def _score_file(given: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
+def _score_file(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
     """Scores and captions of a file of captions."""
     from tfsparsecap.captioning.inference.scoring import caption_texts, coco_results, object_scores_of
 
     advice = "give a file in COCO's format"
-    captions, more = coco_results(read_json(given.results, advice), read_json(given.references, advice))
+    captions, more = coco_results(read_json(options.results, advice), read_json(options.references, advice))
     training = []
-    if given.training_captions:
-        training = caption_texts(read_json(given.training_captions, advice))
+    if options.training_captions:
+        training = caption_texts(read_json(options.training_captions, advice))
     about = {"split": "given", "images": len(captions), "references_without_caption": more, "beam": None}
     names = {name for caption in captions for name in caption.labels or ()}
     objects = object_scores_of(captions, names)
-    return {**about, **_scorer(given, training)(captions), **objects}, captions
+    return {**about, **_scorer(options, training)(captions), **objects}, captions
 
 
 def _write(folder: Path, scores: dict, rows: list[dict], changes: dict[str, Any]) -> None:

@@ -49,40 +49,42 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         InputError: the run has no file, or the hub does not take it; no file is then published.
     """
-    given = arguments(argv)
-    if not is_name(given.repository):
-        raise InputError(f"{given.repository!r:.100} is not a name such as USER/NAME: correct it")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", given.licence):
-        raise InputError(f"{given.licence!r:.100} is no licence of the hub: give one such as cc-by-4.0")
+    options = arguments(argv)
+    if not is_name(options.repository):
+        raise InputError(f"{options.repository!r:.100} is not a name such as USER/NAME: correct it")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", options.licence):
+        raise InputError(f"{options.licence!r:.100} is no licence of the hub: give one such as cc-by-4.0")
     start_tensorflow()
     from tfsparsecap.core.hub_files import endpoint, hub_client, hub_errors, problem_of
 
     address = endpoint()
     with hub_client("publishing") as client:
-        files = published_files(given.run, given.repository, given.licence)
-        if given.dry_run:
+        files = published_files(options.run, options.repository, options.licence)
+        if options.dry_run:
             print(files[CARD].decode())
             return
         try:
             hub = client.HfApi(endpoint=address)
-            hub.create_repo(given.repository, private=given.private or None, exist_ok=True)
-            others = {one.rfilename for one in hub.model_info(given.repository).siblings or ()}
+            hub.create_repo(options.repository, private=options.private or None, exist_ok=True)
+            others = {file.rfilename for file in hub.model_info(options.repository).siblings or ()}
             foreign = others - {".gitattributes", CARD}
             if foreign and not {MODEL, CONFIG, VOCABULARY} <= foreign:
                 raise InputError(
-                    f"{given.repository} on {address} holds something else ({min(foreign)}): publish under"
+                    f"{options.repository} on {address} holds something else ({min(foreign)}): publish under"
                     " another name"
                 )
             hub.create_commit(
-                given.repository,
+                options.repository,
                 [client.CommitOperationAdd(name, content) for name, content in files.items()],
-                commit_message=f"Captioner {given.run.name}",
+                commit_message=f"Captioner {options.run.name}",
             )
         except InputError:
             raise
         except hub_errors() as error:
-            raise InputError(f"cannot publish {given.run}: {problem_of(error, given.repository)}") from error
-    print(f'published: {address}/{given.repository}; load it with sc.load("hf://{given.repository}")')
+            raise InputError(
+                f"cannot publish {options.run}: {problem_of(error, options.repository)}"
+            ) from error
+    print(f'published: {address}/{options.repository}; load it with sc.load("hf://{options.repository}")')
 
 
 def published_files(folder: Path, repository: str, licence: str = "other") -> dict[str, bytes]:
@@ -125,9 +127,9 @@ def published_files(folder: Path, repository: str, licence: str = "other") -> di
 def _without_places(value: Any) -> Any:
     """Settings in which folders and files of this machine keep their names only."""
     if isinstance(value, dict):
-        return {key: _without_places(one) for key, one in value.items()}
+        return {key: _without_places(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_without_places(one) for one in value]
+        return [_without_places(entry) for entry in value]
     is_place = isinstance(value, str) and re.match(r"[/~]|\.{1,2}/|file:", value)
     return Path(value).name if is_place else value
 

@@ -61,17 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         InputError: the run is not finished or has no such part, a share is out of range, or the output folder
             exists. Nothing is written then.
     """
-    given = arguments(argv)
-    with only_json_on_stdout(given.json):
+    options = arguments(argv)
+    with only_json_on_stdout(options.json):
         made = slim_run(
-            given.run,
-            given.output,
-            encoder_channels=given.encoder_channels,
-            encoder_budget=given.encoder_budget,
-            encoder_width=given.encoder_width,
-            decoder_layers=given.decoder_layers,
+            options.run,
+            options.output,
+            encoder_channels=options.encoder_channels,
+            encoder_budget=options.encoder_budget,
+            encoder_width=options.encoder_width,
+            decoder_layers=options.decoder_layers,
         )
-        if not given.json:
+        if not options.json:
             rows = [
                 (name, f"{count:,} parameters → {made['after'][name]:,} ({made['after'][name] / count:.1%})")
                 for name, count in made["before"].items()
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for note in made["notes"]:
                 print(f"note: {note}")
             print(f"fine-tune it: {made['train']}")
-    if given.json:
+    if options.json:
         print(json.dumps(made))
     return 0
 

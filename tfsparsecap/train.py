@@ -79,38 +79,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         InputError: a setting or what it refers to is invalid.
     """
-    given = arguments(argv)
-    if given.list_settings is not None:
+    options = arguments(argv)
+    if options.list_settings is not None:
         from tfsparsecap.captioning.settings.listing import listing
 
-        print(listing(given.list_settings))
+        print(listing(options.list_settings))
         return 0
-    with only_json_on_stdout(given.json):
+    with only_json_on_stdout(options.json):
         # Misspelt settings are reported before TensorFlow is imported, which takes seconds.
         from tfsparsecap.captioning.settings.config_files import load_config
 
-        settings = given.settings
-        if given.workers is not None:
+        settings = options.settings
+        if options.workers is not None:
             settings = [*settings, "training.distribution=multi_worker"]
-        config = load_config(given.config, settings)
+        config = load_config(options.config, settings)
         start_tensorflow()
         from tfsparsecap.captioning.inference.scoring import scores_table
         from tfsparsecap.captioning.training.cluster import read_cluster
         from tfsparsecap.captioning.training.train_run import train_run
 
         cluster = None
-        if given.worker is not None or config.training.distribution == "multi_worker":
-            cluster = read_cluster(given.workers, given.worker)
-        verbose = 0 if given.quiet else 1 if sys.stdout.isatty() else 2
+        if options.worker is not None or config.training.distribution == "multi_worker":
+            cluster = read_cluster(options.workers, options.worker)
+        verbose = 0 if options.quiet else 1 if sys.stdout.isatty() else 2
         try:
-            scores = train_run(config, resume=given.resume, runs=given.runs, verbose=verbose, cluster=cluster)
+            scores = train_run(
+                config, resume=options.resume, runs=options.runs, verbose=verbose, cluster=cluster
+            )
         except KeyboardInterrupt:
-            options = ["--config", f"{given.runs}/{config.name}/config.yaml", "--runs", given.runs]
-            remedy = f"continue with python -m tfsparsecap.train {shlex.join(options)} --resume"
-            raise KeyboardInterrupt(f"stopped: {remedy}") from None
-        if not given.json and "split" in scores:
+            settings_file = f"{options.runs}/{config.name}/config.yaml"
+            command = shlex.join(["--config", settings_file, "--runs", options.runs, "--resume"])
+            raise KeyboardInterrupt(f"stopped: continue with python -m tfsparsecap.train {command}") from None
+        if not options.json and "split" in scores:
             print_table(scores["run"], scores_table(scores))
-    if given.json:
+    if options.json:
         print(json.dumps(scores))
     return 0
 

@@ -1,8 +1,8 @@
-"""The gate samples of a forward pass: one sample per gate and pass, dropped when the pass ends.
+"""Keeps the samples of gates during a forward pass, so that every read of a weight sees the same mask.
 
-A forward pass is one outermost call of a Keras layer or model. The samples are attached to the context object
-that Keras keeps for the call and drops when it returns or raises. Everything here is per thread, because
-`tf.distribute` runs each replica in its own thread.
+A forward pass is one outermost call of a Keras layer or model, and has one sample per gate. The samples are
+attached to the context object that Keras keeps for the call and drops when it returns or raises.
+Everything here is per thread, because `tf.distribute` runs each replica in its own thread.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ class Draws:
     """Tensors by gate and training flag."""
 
     def __init__(self):
-        self._kept: dict[tuple, list[tf.Tensor]] = {}
+        self._tensors: dict[tuple, list[tf.Tensor]] = {}
 
     def find(self, *key) -> tf.Tensor | None:
         """Returns the tensor under `key` that the current graph can use; None if there is none."""
-        return next((value for value in self._kept.get(key, ()) if _usable(value)), None)
+        return next((value for value in self._tensors.get(key, ()) if _usable(value)), None)
 
     def keep(self, value: tf.Tensor, *key) -> None:
-        self._kept.setdefault(key, []).append(value)
+        self._tensors.setdefault(key, []).append(value)
 
 
 class _Scopes(threading.local):
@@ -49,8 +49,8 @@ def scope() -> Iterator[Draws]:
 
 def find_in_scopes(*key) -> tf.Tensor | None:
     """Returns the tensor under `key` of the innermost open scope that has one."""
-    found = (draws.find(*key) for draws in reversed(_scopes.open))
-    return next((value for value in found if value is not None), None)
+    values = (draws.find(*key) for draws in reversed(_scopes.open))
+    return next((value for value in values if value is not None), None)
 
 
 def of_pass() -> Draws | None:

@@ -1,4 +1,4 @@
-"""Where this package was installed from, for messages that say how to install more of it."""
+"""The pip command that installs an extra of this package, for messages about what is missing."""
 
 import json
 import shlex
@@ -24,13 +24,13 @@ def pip_install(extra: str) -> str:
         True
     """
     options, source = "", f"{_NAME}[{extra}]"
-    found = _direct_url()
-    if found is not None:
-        url = found["url"]
+    origin = _direct_url()
+    if origin is not None:
+        url = origin["url"]
         is_file = urlsplit(url).scheme == "file"
-        location = f"{found['vcs_info']['vcs']}+{url}" if "vcs_info" in found else url
+        location = f"{origin['vcs_info']['vcs']}+{url}" if "vcs_info" in origin else url
         source = f"{unquote(urlsplit(url).path)}[{extra}]" if is_file else f"{source} @ {location}"
-        options = "-e " if found.get("dir_info", {}).get("editable") else ""
+        options = "-e " if origin.get("dir_info", {}).get("editable") else ""
     elif (_CLONE / "pyproject.toml").is_file():
         source = f"{_CLONE}[{extra}]"
     return f"pip install {options}{shlex.quote(source)}"

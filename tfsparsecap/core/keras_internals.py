@@ -133,12 +133,12 @@ def _replaced(owner: Any, name: str, replacement: Callable) -> Iterator[None]:
 
 def limited_weights(size: int) -> contextlib.AbstractContextManager[None]:
     """Raises MemoryError in the block before this thread creates variables of more than `size` bytes."""
-    left = size
+    remaining_bytes = size
 
     def initialize(create: Callable, variable: keras.Variable, initializer: Any) -> None:
-        nonlocal left
-        left -= math.prod(variable._shape) * tf.dtypes.as_dtype(variable._dtype).size
-        if left < 0:
+        nonlocal remaining_bytes
+        remaining_bytes -= math.prod(variable._shape) * tf.dtypes.as_dtype(variable._dtype).size
+        if remaining_bytes < 0:
             raise MemoryError(f"{variable.path} of shape {tuple(variable._shape)} is too large")
         create(variable, initializer)
 
@@ -150,16 +150,16 @@ def recorded_reads() -> Iterator[list[keras.Variable]]:
     """Lists the variables whose values this thread reads in the block outside of any layer call."""
     with _REPLACING:
         getter, thread = keras.Variable.value.fget, threading.get_ident()
-        found: list[keras.Variable] = []
+        variables: list[keras.Variable] = []
 
         def value(self: keras.Variable) -> Any:
             if threading.get_ident() == thread and call_context() is None:
-                found.append(self)
+                variables.append(self)
             return getter(self)
 
         keras.Variable.value = property(value)
         try:
-            yield found
+            yield variables
         finally:
             del keras.Variable.value  # a base class defines it
 
@@ -396,5 +396,5 @@ def optimizer_slots(optimizer: keras.optimizers.Optimizer) -> dict[str, list[ker
         if isinstance(value, list)
         and len(value) == count
         and name not in others
-        and all(one is None or isinstance(one, keras.Variable) for one in value)
+        and all(slot is None or isinstance(slot, keras.Variable) for slot in value)
     }

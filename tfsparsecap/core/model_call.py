@@ -87,15 +87,15 @@ class ModelCall:
                     f"{self.model.name} runs Python code that depends on the values of tensors, which a file"
                     f" cannot ({first_line(error)}): use keras.ops, such as where and cond"
                 ) from error
-            given = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
+            inputs = ", ".join(f"{name} {spec.dtype.name} {spec.shape}" for name, spec in self.inputs.items())
             sizes = {tensor.shape[0] for tensor in getattr(self.model, "inputs", None) or ()}
             batch = (sizes.pop() or "") if len(sizes) == 1 else ""  # what a functional model was built for
             raise InputError(
-                f"{self.model.name} cannot be called with the inputs {given} ({first_line(error)}):"
+                f"{self.model.name} cannot be called with the inputs {inputs} ({first_line(error)}):"
                 f" {_advice(self.option)}; if it needs a batch of fixed size, give batch={batch} (or --batch)"
             ) from error
         leaves = [value for value in keras.tree.flatten(outputs) if value is not None]
-        if not leaves or any(isinstance(one, tf.RaggedTensor | tf.SparseTensor) for one in leaves):
+        if not leaves or any(isinstance(leaf, tf.RaggedTensor | tf.SparseTensor) for leaf in leaves):
             raise InputError(
                 f"{self.model.name} returns {'a ragged or sparse tensor' if leaves else 'nothing'}, which"
                 " files cannot: return dense tensors"
@@ -141,8 +141,8 @@ def model_call(
     else:
         if inputs is not None:
             arguments = _arguments(model, _map(_leaf, inputs))
-        elif (known := known_arguments(model)) is not None:
-            arguments, note = known
+        elif (earlier_call := known_arguments(model)) is not None:
+            arguments, note = earlier_call
         else:
             raise InputError(f"{model.name} has no known input shapes: {_advice(option)}")
         leaves, names = _flat(arguments), _unique(_names(model, arguments))
@@ -260,8 +260,8 @@ def _for_functional(model: keras.Layer, own: Sequence[Any], inputs: Any, option:
     leaves = list(map(_leaf, values, own))
     for leaf, tensor in zip(leaves, own, strict=True):
         fits = len(leaf.shape) == len(tensor.shape) and all(
-            None in (size, wanted) or size == wanted
-            for size, wanted in zip(leaf.shape[1:], tensor.shape[1:], strict=False)
+            None in (size, expected_size) or size == expected_size
+            for size, expected_size in zip(leaf.shape[1:], tensor.shape[1:], strict=False)
         )
         if not fits:
             raise InputError(
@@ -307,10 +307,10 @@ def _parameters(model: keras.Layer) -> list[inspect.Parameter]:
 
 def _arguments(model: keras.Layer, inputs: Any) -> tuple:
     """Positional and keyword arguments of a subclassed model."""
-    parameters = _parameters(model)
-    required = sum(parameter.default is parameter.empty for parameter in parameters)
+    defaults = {parameter.name: parameter.default for parameter in _parameters(model)}
+    required = sum(default is inspect.Parameter.empty for default in defaults.values())
     # Keras itself passes a mask if the user does not: only with other arguments it is one.
-    if isinstance(inputs, Mapping) and {"mask"} != set(inputs) <= {known.name for known in parameters}:
+    if isinstance(inputs, Mapping) and {"mask"} != set(inputs) <= set(defaults):
         return (), dict(inputs)
     if isinstance(inputs, list | tuple) and _is_container(inputs) and required > 1:
         return tuple(inputs), {}

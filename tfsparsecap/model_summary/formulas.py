@@ -79,7 +79,9 @@ def has_uncounted_operations(layer: keras.Layer, method: str = "call") -> bool:
 
 def cells_of(cell: keras.Layer) -> list[keras.Layer]:
     """Returns the cells of a recurrent layer; `StackedRNNCells` has several."""
-    return [one for part in cell.cells for one in cells_of(part)] if hasattr(cell, "cells") else [cell]
+    if not hasattr(cell, "cells"):
+        return [cell]
+    return [leaf for nested in cell.cells for leaf in cells_of(nested)]
 
 
 def _first(arguments: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Records the layers that a model calls for one example or one caption, and their input shapes."""
+"""Counts how often a model uses its weights for one example or caption, by recording its calls of layers."""
 
 import contextlib
 import functools
@@ -94,9 +94,9 @@ def parts_of(
     calls, _ = record(layers, model.name, shapes, call, *called.structured(called.inputs))
     notes = [f"batches have a fixed size: FLOPs are of {batch} examples"] if batch > 1 else []
     for layer in layers:
-        operations = [each for each in getattr(layer, "operations", []) if not isinstance(each, keras.Layer)]
-        uncounted = [operation.name for operation in operations if type(operation).__name__ in _OPERATIONS]
-        notes += [f"FLOPs of {name}, an operation of {layer.name}, are not counted" for name in uncounted]
+        for operation in getattr(layer, "operations", []):
+            if not isinstance(operation, keras.Layer) and type(operation).__name__ in _OPERATIONS:
+                notes.append(f"FLOPs of {operation.name}, an operation of {layer.name}, are not counted")
     return Forward((("example", calls, 1),), "one example", tuple(notes))
 
 

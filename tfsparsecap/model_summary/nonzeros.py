@@ -93,13 +93,13 @@ def prunable_weights(model: keras.Layer, with_encoder: bool = True) -> list[Weig
     """
     encoder = None if with_encoder else getattr(model, "encoder", None)
     seen = {id(variable) for variable in encoder.variables} if encoder is not None else set()
-    found = []
+    weights = []
     for _, layer in nested_layers(model):
         for weight in weights_of_layer(layer):
             if weight.prunable and id(weight.variable) not in seen:
                 seen.add(id(weight.variable))
-                found.append(weight)
-    return found
+                weights.append(weight)
+    return weights
 
 
 def weight_counts(model: keras.Layer, with_encoder: bool = False) -> dict[str, int | float]:

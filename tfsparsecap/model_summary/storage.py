@@ -46,10 +46,10 @@ class Pattern:
     def of(cls, values: np.ndarray) -> "Pattern":
         """Returns the pattern of a matrix [rows, columns]."""
         rows, columns = values.shape
-        kept = np.pad(values != 0, ((0, 0), (0, -columns % _BLOCK)))
+        mask = np.pad(values != 0, ((0, 0), (0, -columns % _BLOCK)))
         stored, last_block, most_blocks = {}, {}, 0
         for block in (size for size in (1, 4, 16) if columns % size == 0 or size == _BLOCK):
-            blocks = kept.reshape(rows, -1, block).any(axis=2)
+            blocks = mask.reshape(rows, -1, block).any(axis=2)
             stored[block] = block * int(np.count_nonzero(blocks))
             last_block[block] = int(np.flatnonzero(blocks.any(axis=0)).max(initial=0))
             if block == _BLOCK:

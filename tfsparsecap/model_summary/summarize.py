@@ -1,4 +1,4 @@
-"""summary: weights, non-zero weights, FLOPs and bytes of a model, layer by layer."""
+"""`sc.summary`: weights, non-zero weights, FLOPs and bytes of a model, layer by layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +92,7 @@ def summary(
     )
     rows = []
     for path, layer in layers:
-        tensors = tuple(_weight_row(one, _uses(run, one), compress) for one in weights[id(layer)])
+        tensors = tuple(_weight_row(weight, _uses(run, weight), compress) for weight in weights[id(layer)])
         own_flops = 2 * sum(calls.uses[id(layer), PRODUCT] * times for _, calls, times in run.parts)
         counted = not any(id(layer) in calls.uncounted for _, calls, _ in run.parts)
         if tensors or own_flops or not counted:
@@ -118,7 +118,9 @@ def _weights(layers: list[tuple[str, keras.Layer]]) -> dict[int, list[Weight]]:
     A wrapper, such as `SpectralNormalization`, comes before its layer, but only the layer can be pruned.
     """
     all_weights = {id(layer): weights_of_layer(layer) for _, layer in layers}
-    prunable = {id(one.variable) for of_layer in all_weights.values() for one in of_layer if one.prunable}
+    prunable = {
+        id(weight.variable) for of_layer in all_weights.values() for weight in of_layer if weight.prunable
+    }
     seen, counted = set(), {}
     for _, layer in layers:
         own = [

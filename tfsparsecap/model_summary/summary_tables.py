@@ -107,8 +107,8 @@ class Summary:
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        whole = self.totals[ALL]
-        return f"<Summary of {self.name}: {whole.nonzeros} of {whole.weights} weights, {whole.flops} FLOPs>"
+        total = self.totals[ALL]
+        return f"<Summary of {self.name}: {total.nonzeros} of {total.weights} weights, {total.flops} FLOPs>"
 
 
 def totals(rows: list[LayerRow]) -> dict[str, Figures]:
@@ -170,7 +170,9 @@ def tables(summary: Summary) -> list[Table | Text]:
         *weights, flops, flops_left = _counts(total)
         at_least = "" if is_complete else "≥ "
         computed.add_row(name, "", *weights, at_least + flops, at_least + flops_left, style="bold")
-        stored.add_row(name, *(_bytes(total.bytes.get(one, 0)) for one in formats), style="bold")
+        stored.add_row(
+            name, *(_bytes(total.bytes.get(format_name, 0)) for format_name in formats), style="bold"
+        )
     # Without formats, the model has no weights.
     return [computed, *([stored] if formats else []), Text("\n".join(_notes(summary)))]
 

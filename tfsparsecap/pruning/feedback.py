@@ -1,4 +1,4 @@
-"""Callbacks of pruned models: validation scores reach the method, and emptied layers the user."""
+"""Callbacks of pruned models: they give validation scores to the method, and warn of emptied layers."""
 
 import difflib
 import warnings
@@ -116,30 +116,36 @@ class Feedback(keras.callbacks.Callback):
             warnings.warn(f"judging by the first epochs, {error}", stacklevel=2)
 
 
-def warn_of_emptied(name: str, method: PruningMethod, known: frozenset[str] = frozenset()) -> frozenset[str]:
+def warn_of_emptied(
+    name: str, method: PruningMethod, warned_paths: frozenset[str] = frozenset()
+) -> frozenset[str]:
     """Warns of kernels and tables that keep less than 1 % of their weights while all keep 5 % or more.
 
     Args:
         name: name of the model.
         method: its pruning method.
-        known: paths of weights that were named before.
+        warned_paths: paths of weights that were named before.
 
     Returns:
         The paths of all weights that have been named.
     """
-    left = [
+    open_counts = [
         (weight.path, int(gate.open_count()), gate.size)
         for weight, gate in zip(method.weights, method.gates, strict=True)
     ]
-    if sum(count for _, count, _ in left) < 0.05 * method.gated_size:
-        return known
-    empty = {path: (count, size) for path, count, size in left if count < 0.01 * size and path not in known}
+    if sum(count for _, count, _ in open_counts) < 0.05 * method.gated_size:
+        return warned_paths
+    empty = {
+        path: (count, size)
+        for path, count, size in open_counts
+        if count < 0.01 * size and path not in warned_paths
+    }
     if empty:
         listed = "; ".join(f"{path} keeps {count:,} of {size:,}" for path, (count, size) in empty.items())
         config = method.get_config()
         other = "".join(f", or set {remedy}" for option, remedy in _REMEDIES.items() if option in config)
         warn_caller(f"{name} has hardly any weights left in some layers: {listed}; name them in skip{other}")
-    return known | empty.keys()
+    return warned_paths | empty.keys()
 
 
 class WatchEmptied(keras.callbacks.Callback):
@@ -158,10 +164,10 @@ class WatchEmptied(keras.callbacks.Callback):
 
     def __init__(self, name: str, method: PruningMethod) -> None:
         super().__init__()
-        self._name, self._method, self._known = name, method, frozenset[str]()
+        self._name, self._method, self._warned_paths = name, method, frozenset[str]()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._known = warn_of_emptied(self._name, self._method, self._known)
+        self._warned_paths = warn_of_emptied(self._name, self._method, self._warned_paths)
 
 
 def pruning_callbacks(name: str, method: PruningMethod) -> list[keras.callbacks.Callback]:

@@ -125,18 +125,18 @@ class FrozenMask(FixedMask):
         if self.restored:
             return
         self.close([size > 0.0 for size in self.magnitudes()])
-        found = float(self.current_sparsity())
-        if found == 0.0 and not self.accept_dense:
+        sparsity = float(self.current_sparsity())
+        if sparsity == 0.0 and not self.accept_dense:
             raise InputError(
                 f"{model.name} has no zero weights, so there is no mask to keep: give a pruned model"
                 " (training.start_from in a configuration)"
             )
-        if self.requested is not None and abs(found - self.requested) > 0.005:
+        if self.requested is not None and abs(sparsity - self.requested) > 0.005:
             raise InputError(
-                f"{found:.1%} of the weights of {model.name} are zero, not {self.requested:.1%}: give the"
+                f"{sparsity:.1%} of the weights of {model.name} are zero, not {self.requested:.1%}: give the"
                 " sparsity of the model, or none"
             )
-        self.sparsity = found
+        self.sparsity = sparsity
 
     def _check_reachable(self) -> None:
         """Nothing to check: the mask is the model's current one."""

@@ -119,6 +119,6 @@ def closed_in_layers(gates: list[Gate], sparsity: float) -> int:
     for gate in gates:
         blocks = gate.size // gate.block_size
         # As in tfmot: float32, rounded half to even, and at least one block per layer is kept.
-        kept = max(int(np.round(np.float32(blocks) * share)), 1)
-        closed += (blocks - kept) * gate.block_size
+        kept_blocks = max(int(np.round(np.float32(blocks) * share)), 1)
+        closed += (blocks - kept_blocks) * gate.block_size
     return closed

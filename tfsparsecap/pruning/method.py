@@ -119,14 +119,13 @@ class PruningMethod:
         """
         if self.gates:
             raise InputError("this pruning method already prunes a model: create one method per model")
-        found = [
-            (gate, layer.stored_weight(name), layer)
-            for layer in gated_layers(model)
-            for name, gate in layer.gate_of.items()
-            if not gate.fixed
-        ]
-        self.gates, self.weights = [gate for gate, *_ in found], [weight for _, weight, _ in found]
-        self._layers = [layer for *_, layer in found]
+        self.gates, self.weights, self._layers = [], [], []
+        for layer in gated_layers(model):
+            for name, gate in layer.gate_of.items():
+                if not gate.fixed:
+                    self.gates.append(gate)
+                    self.weights.append(layer.stored_weight(name))
+                    self._layers.append(layer)
         self.gated_size = sum(gate.size for gate in self.gates)
         self._check_reachable()
         for gate in self.gates:
@@ -201,10 +200,10 @@ class PruningMethod:
         With blocks of several sizes `keep_masks` may remove fewer: it keeps a small block that scores higher
         than a larger one that does not fit.
         """
-        left = wanted = round(self.sparsity * self.gated_size)
+        target, closed = round(self.sparsity * self.gated_size), 0
         for gate in sorted(self.gates, key=lambda gate: -gate.block_size):
-            left -= min(left, gate.size) // gate.block_size * gate.block_size
-        return wanted - left
+            closed += min(target - closed, gate.size) // gate.block_size * gate.block_size
+        return closed
 
     @property
     def moves(self) -> list[bool]:
@@ -334,9 +333,9 @@ class PruningMethod:
         Args:
             keep: bool tensors of the logits' shapes, in the order of `gates`, True for open gates.
         """
-        for gate, moves, kept in zip(self.gates, self.moves, keep, strict=True):
+        for gate, moves, mask in zip(self.gates, self.moves, keep, strict=True):
             if moves:
-                gate.logits.assign(tf.where(kept, INITIAL_LOGIT, -INITIAL_LOGIT))
+                gate.logits.assign(tf.where(mask, INITIAL_LOGIT, -INITIAL_LOGIT))
 
     def close_lowest(
         self, scores: list[tf.Tensor], closed_weights: tf.Tensor | int, minimum_density: float = 0.0
@@ -360,9 +359,9 @@ class PruningMethod:
                 with_floor(score, gate.block_size, math.ceil(minimum_density * gate.size))
                 for score, gate in zip(ranked, self.moving_gates, strict=True)
             ]
-        kept = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
+        masks = iter(keep_masks(ranked, sizes, tf.cast(closed_weights, tf.int64)))
         self.close(
-            [next(kept) if moving else score > 0.0 for moving, score in zip(moves, scores, strict=True)]
+            [next(masks) if moving else score > 0.0 for moving, score in zip(moves, scores, strict=True)]
         )
 
     def current_sparsity(self) -> tf.Tensor:

@@ -106,8 +106,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]
     ) -> list[tf.Tensor | None]:
         """Returns complete gradients of the gated weights, in the method's order."""
-        found = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
-        return [self._of_all_replicas(found.get(id(weight))) for weight in self.method.weights]
+        gradient_of = {id(weight): gradient for weight, gradient in zip(weights, gradients, strict=True)}
+        return [self._of_all_replicas(gradient_of.get(id(weight))) for weight in self.method.weights]
 
     def _with_terms(
         self,
@@ -124,10 +124,10 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         if keras_internals.takes_complete_gradients(self):
             share = 1.0
         factor = share * (self.inner_optimizer.loss_scale_factor or 1.0)
-        given = {id(weight): term for weight, term in zip(self.method.weights, terms, strict=False)}
+        term_of = {id(weight): term for weight, term in zip(self.method.weights, terms, strict=False)}
         changed = []
         for gradient, weight in zip(gradients, weights, strict=True):
-            term = given.get(id(weight))
+            term = term_of.get(id(weight))
             if gradient is not None and term is not None:
                 gradient = tf.convert_to_tensor(gradient)
                 gradient += tf.cast(factor * term, gradient.dtype)

@@ -1,4 +1,4 @@
-"""The class of a pruned model: the original class with the mixin `PrunedModel`."""
+"""The class that `sc.prune` gives a model: its own one with the mixin `PrunedModel`, whose `fit` prunes."""
 
 import functools
 import gc
@@ -198,17 +198,17 @@ def _remember_call(model: keras.Model, args: tuple[Any, ...], kwargs: dict[str, 
     left out.
     """
     ignored = ("training", "mask")
-    kept = {name: value for name, value in kwargs.items() if name not in ignored and value is not None}
+    kwargs = {name: value for name, value in kwargs.items() if name not in ignored and value is not None}
     while args and args[-1] is None:
         args = args[:-1]
-    if not all(tf.is_tensor(value) for value in keras.tree.flatten((args, kept))):
+    if not all(tf.is_tensor(value) for value in keras.tree.flatten((args, kwargs))):
         return
 
     def spec(value: Any) -> tf.TensorSpec:
         is_cast = value.dtype.is_floating and value.dtype.name == model.compute_dtype  # mixed precision
         return tf.TensorSpec(value.shape, tf.float32 if is_cast else value.dtype)
 
-    called = keras.tree.map_structure(spec, (args, kept))
+    called = keras.tree.map_structure(spec, (args, kwargs))
     before = getattr(model, "called_with", None)
     if before is not None:
         try:

@@ -1,4 +1,4 @@
-"""The schedule of all pruning methods: when gates are closed."""
+"""`sc.Schedule`: when a pruning method closes gates during the training."""
 
 import dataclasses
 import math
@@ -66,9 +66,9 @@ class Schedule:
             value = getattr(self, name)
             if value is not None and not _is_step(value):
                 check_number(name, value, at_least=0, at_most=1)
-        both = self.begin is not None and self.end is not None and _is_step(self.begin) == _is_step(self.end)
-        if both and not self.begin < self.end:  # type: ignore[operator]
-            raise _not_before(self.begin, self.end)
+        begin, end = self.begin, self.end
+        if begin is not None and end is not None and _is_step(begin) == _is_step(end) and not begin < end:
+            raise _not_before(begin, end)
         if self.frequency is not None:
             check_whole("frequency", self.frequency, at_least=1)
         check_number("power", self.power, above=0)

@@ -42,14 +42,14 @@ def keep_masks(scores: list[tf.Tensor], block_sizes: list[int], closed_weights: 
         """Number of weights in each row behind the gates in the mask."""
         return tf.cast(tf.reduce_sum(tf.cast(mask, tf.uint8), axis=1), tf.int64) * size
 
-    limit, left = _largest(lambda value: weights(bits < value), 31, closed_weights)
+    limit, remainder = _largest(lambda value: weights(bits < value), 31, closed_weights)
     tied = bits == limit
     of_row = weights(tied)
-    row, left = _largest(lambda row: tf.where(numbers < row, of_row, 0), count.bit_length(), left)
+    row, remainder = _largest(lambda row: tf.where(numbers < row, of_row, 0), count.bit_length(), remainder)
     # Of the tied gates, those in earlier rows are closed, and in this row those that fit. If all are closed,
     # there may be no such row.
     existing = tf.minimum(row, count - 1)
-    fits = tf.cumsum(tf.cast(tied[existing], tf.int64)) * size[existing] <= left
+    fits = tf.cumsum(tf.cast(tied[existing], tf.int64)) * size[existing] <= remainder
     first = (numbers < row)[:, None] | ((numbers == row)[:, None] & fits)
     keep = tf.split((bits >= limit) & ~(tied & first), counts)
     return [
@@ -67,8 +67,8 @@ def with_floor(scores: tf.Tensor, block_size: int, kept_weights: int) -> tf.Tens
         kept_weights: how many are kept at least.
     """
     closed = scores.shape.num_elements() * block_size - kept_weights
-    (kept,) = keep_masks([scores], [block_size], tf.constant(closed, tf.int64))
-    return tf.where(kept, scores.dtype.max, scores)
+    (mask,) = keep_masks([scores], [block_size], tf.constant(closed, tf.int64))
+    return tf.where(mask, scores.dtype.max, scores)
 
 
 def _largest(
@@ -86,15 +86,19 @@ def _largest(
         difference to `closed_weights`.
     """
 
-    def halve(step: tf.Tensor, number: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def halve(
+        step: tf.Tensor, number: tf.Tensor, remainder: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         higher = number + step
-        left_of_higher = closed_weights - tf.reduce_sum(weights_below(higher))
-        fits = left_of_higher >= 0
-        return step // 2, tf.where(fits, higher, number), tf.where(fits, left_of_higher, left)
+        remainder_of_higher = closed_weights - tf.reduce_sum(weights_below(higher))
+        fits = remainder_of_higher >= 0
+        return step // 2, tf.where(fits, higher, number), tf.where(fits, remainder_of_higher, remainder)
 
     start = tf.constant(1 << (digits - 1)), tf.constant(0), closed_weights
-    _, number, left = tf.while_loop(lambda step, number, left: (step > 0) & (left > 0), halve, start)
-    return number, left
+    _, number, remainder = tf.while_loop(
+        lambda step, number, remainder: (step > 0) & (remainder > 0), halve, start
+    )
+    return number, remainder
 
 
 def _in_rows(bits: tf.Tensor) -> tf.Tensor:

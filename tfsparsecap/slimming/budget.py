@@ -57,7 +57,7 @@ class Costs:
         self._products: list[_Term] = []
         self._seconds: list[_Term] = []
         sources = dict.fromkeys(source for group in analysis.groups for source in group.sources)
-        self._channels = [np.arange(one.first, one.first + one.count) for one in sources]
+        self._channels = [np.arange(source.first, source.first + source.count) for source in sources]
         #: Names of layers whose multiply-adds are not known.
         self.uncounted: list[str] = []
         for operation in analysis.graph.operations():
@@ -106,7 +106,7 @@ class Costs:
         depthwise = isinstance(operation, _DEPTHWISE) or getattr(operation, "groups", 1) > 8
         rate = DEPTHWISE_RATE if depthwise else DENSE_RATE
         self._products += products
-        self._seconds += [_Term(one.factor / rate, one.axes) for one in products]
+        self._seconds += [_Term(product.factor / rate, product.axes) for product in products]
 
     def _products_of(self, analysis: Analysis, node: Node) -> list[_Term]:
         shapes, operation, info = analysis.graph.shapes, node.operation, analysis.info(node.operation)
@@ -126,12 +126,12 @@ class Costs:
             parts = [operation.layer]
         elif isinstance(operation, layers.MultiHeadAttention):
             parts = [operation.query_dense, operation.key_dense, operation.value_dense]
-        found = []
+        products = []
         for part in parts:
-            found += self._kernels(analysis, node, part)
+            products += self._kernels(analysis, node, part)
         if isinstance(operation, layers.MultiHeadAttention) and info.slots:
-            found += self._attention(analysis, node)
-        return found
+            products += self._attention(analysis, node)
+        return products
 
     def _kernels(self, analysis: Analysis, node: Node, layer: Any) -> list[_Term]:
         formula = formulas.formula_of(layer)
@@ -163,14 +163,14 @@ class Costs:
 
     def _attention(self, analysis: Analysis, node: Node) -> list[_Term]:
         """Scores, weighted values, and the output layer of MultiHeadAttention."""
-        shapes, known = analysis.graph.shapes, analysis.info(node.operation).known
+        shapes, labels_of = analysis.graph.shapes, analysis.info(node.operation).labels_of
         refs = [leaf for leaf in [*node.args, *node.kwargs.values()] if isinstance(leaf, Ref)]
         queries = math.prod(shapes[refs[0].index][:-1])
         values = math.prod(shapes[refs[1].index][1:-1])
-        heads = known["heads"]
-        found = [
-            self._term(queries * values, (0, 0), (heads, known[one])) for one in ("key size", "value size")
-        ]
+        heads = labels_of["heads"]
+        scores = self._term(queries * values, (0, 0), (heads, labels_of["key size"]))
+        weighted_values = self._term(queries * values, (0, 0), (heads, labels_of["value size"]))
         kernel = node.operation.output_dense.kernel
         slots = analysis.info(node.operation).slots.get(id(kernel))
-        return [*found, self._term(queries, tuple(kernel.shape), slots)]
+        output = self._term(queries, tuple(kernel.shape), slots)
+        return [scores, weighted_values, output]

@@ -90,7 +90,7 @@ def blocks(
         keep: smallest share of each group that stays.
         sizes: key of a group -> the channels that `keep` is a share of, by default those it has.
     """
-    found: list[tuple[float, float, np.ndarray]] = []
+    candidates: list[tuple[float, float, np.ndarray]] = []
     for group in analysis.groups:
         order = group.classes[np.argsort(scores[group.classes], kind="stable")]
         block, size = group.block(multiple), group.size
@@ -99,9 +99,9 @@ def blocks(
         length = size % block or block
         while start + length <= size - least:
             part = order[start : start + length]
-            found.append((float(scores[part].mean()), start / size, part))
+            candidates.append((float(scores[part].mean()), start / size, part))
             start, length = start + length, block
-    return [part for _, _, part in sorted(found, key=lambda one: one[:2])]
+    return [part for _, _, part in sorted(candidates, key=lambda candidate: candidate[:2])]
 
 
 def choose(
@@ -217,8 +217,8 @@ def unused(analysis: Analysis, multiple: int) -> np.ndarray:
         free = group.classes[~used[group.classes]]
         block = group.block(multiple)
         # The first block makes up for a size that is no multiple.
-        rest = group.size % block
+        remainder = group.size % block
         number = min(len(free), max(group.size - block, 0))
-        number = 0 if number < rest else rest + (number - rest) // block * block
+        number = 0 if number < remainder else remainder + (number - remainder) // block * block
         removed.append(free[:number])
     return np.concatenate(removed)

@@ -61,7 +61,9 @@ def carry_state(
         pairs: weights of the whole and of the slim model.
         alive: whether each label stays, bool [labels].
     """
-    origins = {id(one): Pair(one, one, None) for one in keras_internals.optimizer_variables(old)}
+    origins = {
+        id(variable): Pair(variable, variable, None) for variable in keras_internals.optimizer_variables(old)
+    }
     origins |= {id(pair.new): pair for pair in pairs}
     for name, slots in keras_internals.optimizer_slots(new).items():
         before = keras_internals.optimizer_slots(old).get(name)
@@ -73,7 +75,10 @@ def carry_state(
                 source = before[keras_internals.variable_index(old, pair.old)]
                 _carry_over(source, slot, pair.axes, alive)
     in_slots = {
-        id(one) for slots in keras_internals.optimizer_slots(new).values() for one in slots if one is not None
+        id(slot)
+        for slots in keras_internals.optimizer_slots(new).values()
+        for slot in slots
+        if slot is not None
     }
     for source, target in zip(old.variables, new.variables, strict=True):
         if id(target) not in in_slots and source.shape == target.shape:

@@ -70,25 +70,34 @@ def skipped(graph: Graph, model: keras.Model, skip: Iterable[str | keras.Layer])
     Raises:
         InputError: there is no such layer.
     """
-    nested = nested_layers(model, include_self=False)
-    models = [one for one in nested if keras_internals.functional_of(one) is not None]
-    found = {}
-    for one in skip:
-
-        def is_meant(other: Any, one: Any = one) -> bool:
-            return fnmatch.fnmatchcase(other.name, one) if isinstance(one, str) else other is one
-
-        inside = [inner for other in models if is_meant(other) for inner in trace(other).operations()]
-        meant = [
-            other
-            for other in graph.operations()
-            if is_meant(other) or any(other is inner for inner in inside if isinstance(inner, keras.Layer))
+    layers = nested_layers(model, include_self=False)
+    models = [layer for layer in layers if keras_internals.functional_of(layer) is not None]
+    operations_of = {}
+    for entry in skip:
+        inside = [
+            operation
+            for nested in models
+            if _is_meant(nested, entry)
+            for operation in trace(nested).operations()
+            if isinstance(operation, keras.Layer)
         ]
-        name = one if isinstance(one, str) else one.name
-        if not meant:
+        operations = [
+            operation
+            for operation in graph.operations()
+            if _is_meant(operation, entry) or any(operation is layer for layer in inside)
+        ]
+        name = entry if isinstance(entry, str) else entry.name
+        if not operations:
             raise InputError(f"skip contains {name!r}, but {graph.name} has no such layer: check it")
-        found[name] = meant
-    return found
+        operations_of[name] = operations
+    return operations_of
+
+
+def _is_meant(operation: Any, entry: str | keras.Layer) -> bool:
+    """Whether an entry of `skip` is the operation, its name, or a pattern that its name matches."""
+    if isinstance(entry, str):
+        return fnmatch.fnmatchcase(operation.name, entry)
+    return operation is entry
 
 
 class Analysis:
@@ -139,31 +148,31 @@ class Analysis:
         own = [info.slots[variable][axis] for variable, axis in info.kernels]
         every = [labels for axes in info.slots.values() for labels in axes]
         calls = [node for node in self.graph.nodes if node.operation is info.operation]
-        given = [labels for node in calls for index in node.outputs for labels in self.axes[index]]
-        self.labels.freeze(own or every or given, f"skip contains {name}")
+        outputs = [labels for node in calls for index in node.outputs for labels in self.axes[index]]
+        self.labels.freeze(own or every or outputs, f"skip contains {name}")
 
     def _of_class(self, marked: np.ndarray) -> np.ndarray:
         """Whether any label of the class of each label is marked."""
-        found = np.zeros(self.labels.size, bool)
-        found[self.classes[marked]] = True
-        return found[self.classes] if self.labels.size else found
+        is_marked = np.zeros(self.labels.size, bool)
+        is_marked[self.classes[marked]] = True
+        return is_marked[self.classes] if self.labels.size else is_marked
 
     def _groups(self) -> list[Group]:
         """Classes that are created by the same sources, in the order of the model."""
-        created = [one for one in self.labels.sources if one.unit not in _NOT_CREATED]
+        created = [source for source in self.labels.sources if source.unit not in _NOT_CREATED]
         members: dict[int, list[int]] = {}
         for number, source in enumerate(created):
             labels = np.arange(source.first, source.first + source.count)
-            for one in self.classes[labels[~self.fixed[labels]]]:
-                members.setdefault(int(one), []).append(number)
+            for label in self.classes[labels[~self.fixed[labels]]]:
+                members.setdefault(int(label), []).append(number)
         by_sources: dict[tuple[int, ...], list[int]] = {}
-        for one in sorted(members):
-            by_sources.setdefault(tuple(members[one]), []).append(one)
+        for label in sorted(members):
+            by_sources.setdefault(tuple(members[label]), []).append(label)
         groups = []
         for numbers, classes in by_sources.items():
-            sources = tuple(created[one] for one in dict.fromkeys(numbers))
+            sources = tuple(created[index] for index in dict.fromkeys(numbers))
             others = len(sources) - 1
-            width = max(numbers.count(one) for one in set(numbers))
+            width = max(numbers.count(index) for index in set(numbers))
             name = sources[0].name + (f" + {others}" if others else "")
             units = {source.unit for source in sources}
             unit = "heads" if "heads" in units else sources[0].unit
@@ -176,12 +185,12 @@ class Analysis:
         reasons = self.labels.reasons()
         for number, (axis, _) in reversed(list(enumerate(reasons))):
             reason_of[self.classes[axis]] = number
-        found = {}
+        source_reasons = {}
         for source in self.labels.sources:
             labels = self.classes[source.first : source.first + source.count]
             if source.unit not in _NOT_CREATED and source.count and self.fixed[labels].all():
-                found[source.name] = reasons[reason_of[labels[0]]][1]
-        return found
+                source_reasons[source.name] = reasons[reason_of[labels[0]]][1]
+        return source_reasons
 
     def alive(self, removed: np.ndarray) -> np.ndarray:
         """Returns whether each label stays if the classes `removed` go, bool [labels]."""

@@ -48,9 +48,9 @@ def importance(analysis: Analysis, criterion: str, model: keras.Model, samples: 
     if criterion != "rtic":
         return norms
     variances = _mean_of(analysis, _variances(analysis))
-    known = ~np.isnan(variances)
-    level = float(np.mean(variances[known])) if known.any() else 1.0
-    return np.where(known, variances, norms * level)
+    has_variance = ~np.isnan(variances)
+    level = float(np.mean(variances[has_variance])) if has_variance.any() else 1.0
+    return np.where(has_variance, variances, norms * level)
 
 
 def _variances(analysis: Analysis) -> Iterable[tuple[np.ndarray, np.ndarray]]:
@@ -81,7 +81,7 @@ def _next_norms(
             info = analysis.info(other.operation)
             kernels = list(_multiplying(analysis, info, classes))
             for axis_classes, value, axis in kernels:
-                norm = np.square(value).sum(tuple(one for one in range(value.ndim) if one != axis))
+                norm = _sum_per_channel(np.square(value), axis)
                 total = np.bincount(axis_classes, norm, analysis.labels.size)
                 yield classes, total[classes]
             if not kernels and not info.scales:
@@ -98,7 +98,7 @@ def _multiplying(
         own = created if sum(labels is not None for labels in slots) > 1 else None
         for axis, labels in enumerate(slots):
             if axis != own and labels is not None and np.isin(analysis.classes[labels], classes).all():
-                (variable,) = (one for one in info.operation.weights if id(one) == key)
+                (variable,) = (weight for weight in info.operation.weights if id(weight) == key)
                 yield analysis.classes[labels], _value(variable), axis
 
 
@@ -106,11 +106,16 @@ def _value(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable), np.float64)
 
 
+def _sum_per_channel(values: np.ndarray, axis: int) -> np.ndarray:
+    """Sums over all axes but that of the channels."""
+    sums: np.ndarray = values.sum(tuple(other for other in range(values.ndim) if other != axis))
+    return sums
+
+
 def _kernel_norms(analysis: Analysis, power: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
     """Labels and norms of the channels of each kernel, with a mean of one."""
     for labels, axis, variable in _kernels(analysis):
-        value = np.abs(_value(variable)) ** power
-        norm = value.sum(tuple(one for one in range(value.ndim) if one != axis))
+        norm = _sum_per_channel(np.abs(_value(variable)) ** power, axis)
         yield labels, norm / max(float(norm.mean()), 1e-30)
 
 
@@ -119,7 +124,7 @@ def _kernels(analysis: Analysis) -> Iterable[tuple[np.ndarray, int, Any]]:
     for info in analysis.infos.values():
         if not info.kernels:
             continue
-        variables = {id(one): one for one in info.operation.weights}
+        variables = {id(weight): weight for weight in info.operation.weights}
         for key, axis in info.kernels:
             labels = info.slots[key][axis]
             if labels is not None:
@@ -164,7 +169,7 @@ def _taylor(analysis: Analysis, model: keras.Model, samples: Any) -> np.ndarray:
 def _compiled(analysis: Analysis, function: Callable[..., Any]) -> Callable[..., Any]:
     """A graph of the function if the model is recurrent: without, each step of a sequence is slow."""
     recurrent = (keras.layers.RNN, keras.layers.Bidirectional, keras.layers.TimeDistributed)
-    if any(isinstance(one, recurrent) for one in analysis.graph.operations()):
+    if any(isinstance(operation, recurrent) for operation in analysis.graph.operations()):
         compiled: Callable[..., Any] = tf.function(function, reduce_retracing=True)
         return compiled
     return function
@@ -185,15 +190,15 @@ def _squared_changes(
     sources = [variable.value for _, _, variable in kernels]
 
     def outputs(batch: Any) -> list[tf.Tensor]:
-        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(model(batch, training=False))]
+        return [tf.cast(output, tf.float32) for output in keras.tree.flatten(model(batch, training=False))]
 
     def gradients(batch: Any, weights: list[tf.Tensor]) -> list[tf.Tensor | None]:
         with tf.GradientTape() as tape:
             tape.watch(sources)  # frozen ones, too
             pairs = zip(outputs(batch), weights, strict=True)
             result = tf.add_n([tf.reduce_sum(output * weight) for output, weight in pairs])
-        found: list[tf.Tensor | None] = tape.gradient(result, sources)
-        return found
+        derivatives: list[tf.Tensor | None] = tape.gradient(result, sources)
+        return derivatives
 
     plain, gradients = _compiled(analysis, outputs), _compiled(analysis, gradients)
     shapes, squares = [], []
@@ -215,8 +220,7 @@ def _squared_changes(
             if gradient is None:
                 continue
             product = keras.ops.convert_to_numpy(gradient * variable.value).astype(np.float64)
-            change = product.sum(tuple(one for one in range(product.ndim) if one != axis))
-            np.add.at(changes, analysis.classes[labels], change)
+            np.add.at(changes, analysis.classes[labels], _sum_per_channel(product, axis))
         if not np.isfinite(changes).all():
             raise FloatingPointError(f"batch {number}")
         total += np.square(changes)

@@ -1,4 +1,4 @@
-"""Iterative slimming: remove some channels, fine-tune, repeat; and the regularizer that comes before."""
+"""`sc.Slim` removes channels, fine-tunes and repeats; `sc.regularize_gammas` prepares a model for it."""
 
 import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,7 +117,7 @@ class Slim:
         self.ratio = check_number("ratio", ratio, above=0, below=1)
         self.iterations = check_whole("iterations", iterations, at_least=1)
         self.options = Options.named("Slim", options)
-        self._given = options
+        self._option_values = options
         self.plans: list[SlimPlan] = []
         self.history: dict[str, list[float]] = {}
 
@@ -156,8 +156,9 @@ class Slim:
         options = self._with_samples(graph, data, arguments)
         whole = whole_of(model, self.ratio, options)
         self.history = {}
-        stay = [one.name for part in skipped(graph, model, options.skip).values() for one in part]
-        options = replace(options, skip=map(glob.escape, stay))  # slim models have other layers
+        operations_of = skipped(graph, model, options.skip)
+        names = [operation.name for operations in operations_of.values() for operation in operations]
+        options = replace(options, skip=map(glob.escape, names))  # slim models have other layers
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
             share = self.ratio * (number + 1) / self.iterations
             with _about_examples(options.samples is not self.options.samples):
@@ -168,16 +169,19 @@ class Slim:
                 model = small
             elif not number:
                 model = stock_copy(model)
-            given = callbacks() if callable(callbacks) else callbacks
-            mine = [given] if isinstance(given, Callback) else [*(given or ())]
-            done = model.fit(*data, initial_epoch=first, epochs=last, callbacks=mine, **arguments)
+            fit_callbacks = callbacks() if callable(callbacks) else callbacks
+            if isinstance(fit_callbacks, Callback):
+                fit_callbacks = [fit_callbacks]
+            done = model.fit(
+                *data, initial_epoch=first, epochs=last, callbacks=list(fit_callbacks or ()), **arguments
+            )
             for name, values in done.history.items():
                 self.history.setdefault(name, []).extend(map(float, values))
         return model
 
     def _with_samples(self, graph: Graph, data: Sequence[Any], arguments: dict[str, Any]) -> Options:
         """The options, with training examples as samples if none are given."""
-        if "samples" in self._given:
+        if "samples" in self._option_values:
             return self.options
         named = dict(zip(("x", "y", "batch_size"), data, strict=False)) | arguments
         # Keras validates with the last ones.
@@ -188,7 +192,7 @@ class Slim:
         if batches is None:
             return self.options
         batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
-        return Options(**{**self._given, "skip": self.options.skip, "samples": batches})
+        return Options(**{**self._option_values, "skip": self.options.skip, "samples": batches})
 
 
 @contextmanager
@@ -234,16 +238,16 @@ def _examples(x: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any
     else:
         batches = x
     examples: list[Any] = []
-    left = _EXAMPLES
+    remaining_examples = _EXAMPLES
     for batch in batches:
         leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
         if not all(hasattr(leaf, "__getitem__") for leaf in leaves):
             return None  # sparse, or of several replicas
         number = len(leaves[0])
         if not (is_fixed and examples and number < len(keras.tree.flatten(examples[0])[0])):
-            examples.append(batch if is_fixed else _rows(batch, slice(left)))
-        left -= number
-        if left <= 0:
+            examples.append(batch if is_fixed else _rows(batch, slice(remaining_examples)))
+        remaining_examples -= number
+        if remaining_examples <= 0:
             break
     return examples
 

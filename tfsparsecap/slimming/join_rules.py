@@ -26,8 +26,10 @@ def reduction(scope: Scope) -> None:
     axes, layer = scope.axes(scope.only), scope.operation
     gone = positions(layer.axis, len(axes))
     scope.freeze([axes[place] for place in gone], f"{layer.name} reduces the channels")
-    left = [None if place in gone else axis for place, axis in enumerate(axes)]
-    scope.emit([axis for place, axis in enumerate(left) if layer.keepdims or place not in gone])
+    if layer.keepdims:
+        scope.emit([None if place in gone else axis for place, axis in enumerate(axes)])
+    else:
+        scope.emit([axis for place, axis in enumerate(axes) if place not in gone])
 
 
 def elementwise_of_several(scope: Scope) -> None:
@@ -151,7 +153,7 @@ def einsum(scope: Scope) -> None:
     for term, operand in zip(terms.split(","), operands, strict=True):
         for letter, axis in zip(term, scope.axes(operand.index), strict=True):
             axes_of.setdefault(letter, []).append(axis)
-    known: dict[str, Any] = {}
+    labels_of: dict[str, Any] = {}
     for letter, axes in axes_of.items():
         labelled = [axis for axis in axes if axis is not None]
         if len(labelled) < len(axes) or (letter not in result and len(axes) == 1):
@@ -161,8 +163,8 @@ def einsum(scope: Scope) -> None:
             scope.labels.unite(labelled[0], axis)
         if letter not in result:
             scope.labels.mix(labelled[0])
-        known[letter] = labelled[0]
-    scope.emit([known.get(letter) for letter in result])
+        labels_of[letter] = labelled[0]
+    scope.emit([labels_of.get(letter) for letter in result])
 
 
 LAYERS: dict[type, Rule] = {

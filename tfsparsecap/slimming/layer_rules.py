@@ -42,7 +42,7 @@ def _channels_last(rule: Callable[[Scope, Axis], Axis]) -> Rule:
     """A rule from a function that takes the channels of the input and returns those of the output."""
 
     @functools.wraps(rule)
-    def whole(scope: Scope) -> None:
+    def channels_last_rule(scope: Scope) -> None:
         if getattr(scope.operation, "data_format", "channels_last") == "channels_first":
             scope.info.is_unknown = True
             scope.freeze_all(f"{scope.operation.name} has channels first")
@@ -51,7 +51,7 @@ def _channels_last(rule: Callable[[Scope, Axis], Axis]) -> Rule:
         _check_activation(scope, [channels])
         scope.emit_channels(channels)
 
-    return whole
+    return channels_last_rule
 
 
 @_channels_last
@@ -139,44 +139,46 @@ def einsum_dense(scope: Scope) -> None:
         free = [letter for letter in string.ascii_letters if letter not in layer.equation]
         extra = "".join(free[:missing])
         first, result = first.replace("...", extra), result.replace("...", extra)
-    known = dict(zip(first, inputs, strict=True))
+    labels_of = dict(zip(first, inputs, strict=True))
     sizes = dict(zip(second, layer.kernel.shape, strict=True))
-    created = [letter for letter in second if letter not in known]
+    created = [letter for letter in second if letter not in labels_of]
     for letter in second:
-        if letter in known:
-            known[letter] = scope.tie(f"inputs {letter}", known[letter])
+        if letter in labels_of:
+            labels_of[letter] = scope.tie(f"inputs {letter}", labels_of[letter])
         else:
-            known[letter] = scope.create(f"units {letter}", sizes[letter])
+            labels_of[letter] = scope.create(f"units {letter}", sizes[letter])
     into = [letter for letter in second if letter in first]
     creates = tuple(second.index(letter) for letter in created)
-    scope.kernel(layer.kernel, *(known[letter] for letter in second), creates=creates)
-    summed = [known[letter] for letter in first if letter not in second and letter not in result]
+    scope.kernel(layer.kernel, *(labels_of[letter] for letter in second), creates=creates)
+    summed = [labels_of[letter] for letter in first if letter not in second and letter not in result]
     scope.freeze(summed, f"{layer.name} sums the channels")
     if layer.bias is not None:
         letters = result[len(result) - len(layer.bias.shape) :]
         lengths = list(zip(letters, layer.bias.shape, strict=True))
-        scope.slot(layer.bias, *(known[letter] if length > 1 else None for letter, length in lengths))
+        scope.slot(layer.bias, *(labels_of[letter] if length > 1 else None for letter, length in lengths))
         if layer.bias.shape[-1] == 1 and sum(length > 1 for _, length in lengths) == 1:
             # keras.ops.add takes such a bias for one of another axis that happens to be as long.
-            scope.freeze([known[letter] for letter in result], f"{layer.name} has no bias in its last axis")
+            scope.freeze(
+                [labels_of[letter] for letter in result], f"{layer.name} has no bias in its last axis"
+            )
     for letter in into:
         if letter in result:
             continue
         if len(into) == 1:
             position = first.index(letter) - len(first)
-            scope.fold(layer.kernel, second.index(letter), known[letter], position=position)
+            scope.fold(layer.kernel, second.index(letter), labels_of[letter], position=position)
         else:
-            scope.labels.mix(known[letter])
+            scope.labels.mix(labels_of[letter])
     shape = layer.get_config()["output_shape"]
     shape = [shape] if isinstance(shape, int) else list(shape)
     start = 1 if from_second_axis else len(result) - len(shape)
-    of_shape = [known.get(letter) for letter in result[start : start + len(shape)]]
+    of_shape = [labels_of.get(letter) for letter in result[start : start + len(shape)]]
     scope.info.sizes["output_shape"] = lambda count: [
         length if length is None or axis is None else count(axis)
         for length, axis in zip(shape, of_shape, strict=True)
     ]
-    _check_activation(scope, [known[letter] for letter in created])
-    scope.emit([known[letter] for letter in result])
+    _check_activation(scope, [labels_of[letter] for letter in created])
+    scope.emit([labels_of[letter] for letter in result])
 
 
 def embedding(scope: Scope) -> None:

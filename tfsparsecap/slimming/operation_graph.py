@@ -133,20 +133,20 @@ def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
     check_built(model, what)
     functional = keras_internals.functional_of(model) or _traced(model)
     graph = Graph(model.name)
-    known: dict[int, int] = {}
+    indices: dict[int, int] = {}
     originals: list[Any] = []
 
     def tensor(symbolic: Any) -> int:
-        if id(symbolic) not in known:
-            known[id(symbolic)] = len(originals)
+        if id(symbolic) not in indices:
+            indices[id(symbolic)] = len(originals)
             originals.append(symbolic)
-        return known[id(symbolic)]
+        return indices[id(symbolic)]
 
     structure, results = keras_internals.functional_structure(functional)
     graph.inputs = keras.tree.map_structure(lambda leaf: Ref(tensor(leaf)), structure)
     for symbolic in keras.tree.flatten(structure):
         graph.input_layers[tensor(symbolic)] = keras_internals.producer(symbolic)
-    nested = _add(graph, functional, known, tensor, {})
+    nested = _add(graph, functional, indices, tensor, {})
     graph.outputs = keras.tree.map_structure(lambda leaf: Ref(tensor(leaf)), results)
     graph.output_names = tuple(functional.output_names)
     graph.is_sequential = isinstance(model, keras.Sequential) and not nested
@@ -155,7 +155,7 @@ def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
 
 
 def _add(
-    graph: Graph, functional: Any, known: dict[int, int], tensor: Callable[[Any], int], more: dict[str, Any]
+    graph: Graph, functional: Any, indices: dict[int, int], tensor: Callable[[Any], int], more: dict[str, Any]
 ) -> bool:
     """Appends the calls of a model; returns whether it contains other models."""
     has_nested = False
@@ -170,21 +170,21 @@ def _add(
             )
             if more and isinstance(operation, keras.Layer) and keras_internals.takes_training(operation):
                 kwargs = {**kwargs, **more}
-            outputs = tuple(tensor(one) for one in symbolic_node.outputs)
+            outputs = tuple(tensor(output) for output in symbolic_node.outputs)
             graph.nodes.append(Node(operation, args, kwargs, outputs))
             continue
         has_nested = True
         training = arguments.kwargs.get("training", more.get("training"))
-        given = _given(graph.name, operation, inner, arguments)
-        mapping = dict(zip(map(id, inner.inputs), map(tensor, given), strict=True))
+        inputs = _nested_inputs(graph.name, operation, inner, arguments)
+        mapping = dict(zip(map(id, inner.inputs), map(tensor, inputs), strict=True))
         inside = _Nested(mapping, tensor)
         _add(graph, inner, mapping, inside, {} if training is None else {"training": training})
         for outer, result in zip(symbolic_node.outputs, inner.outputs, strict=True):
-            known[id(outer)] = inside(result)
+            indices[id(outer)] = inside(result)
     return has_nested
 
 
-def _given(name: str, model: keras.Model, inner: Any, arguments: Any) -> list[keras.KerasTensor]:
+def _nested_inputs(name: str, model: keras.Model, inner: Any, arguments: Any) -> list[keras.KerasTensor]:
     """The tensors that a nested model is called with, in the order of its inputs."""
     passed = arguments.args[0] if arguments.args else arguments.kwargs["inputs"]
     structure, _ = keras_internals.functional_structure(inner)
@@ -206,13 +206,14 @@ class _Nested:
 
     def __init__(self, mapping: dict[int, int], outer: Callable[[Any], int]) -> None:
         self.mapping, self.outer = mapping, outer
-        self.kept: list[Any] = []
+        # They must stay alive: another object could get the id of one that is gone.
+        self.tensors: list[Any] = []
 
     def __call__(self, symbolic: Any) -> int:
         if id(symbolic) not in self.mapping:
             # A tensor of its own for each call of the nested model.
             own = keras.KerasTensor(symbolic.shape, symbolic.dtype)
-            self.kept.append(own)
+            self.tensors.append(own)
             self.mapping[id(symbolic)] = self.outer(own)
         return self.mapping[id(symbolic)]
 
@@ -227,18 +228,20 @@ def _traced(model: keras.Model) -> Any:
             " them and use keras.ops, or build it as a functional model"
         )
     try:
-        inputs = keras.tree.map_structure(lambda one: keras.Input(one.shape[1:], dtype=one.dtype), args[0])
+        inputs = keras.tree.map_structure(lambda leaf: keras.Input(leaf.shape[1:], dtype=leaf.dtype), args[0])
         functional, read = _called(model, inputs)
         tokens = {
-            id(one)
-            for one in keras.tree.flatten(inputs)
-            if one.dtype == "float32" and _are_tokens(functional, one)
+            id(symbolic)
+            for symbolic in keras.tree.flatten(inputs)
+            if symbolic.dtype == "float32" and _are_tokens(functional, symbolic)
         }
         if tokens:  # the shapes that the model was built with do not say so
-            inputs = keras.tree.map_structure(
-                lambda one: keras.Input(one.shape[1:], dtype="int32" if id(one) in tokens else one.dtype),
-                inputs,
-            )
+
+            def with_type(symbolic: keras.KerasTensor) -> keras.KerasTensor:
+                dtype = "int32" if id(symbolic) in tokens else symbolic.dtype
+                return keras.Input(symbolic.shape[1:], dtype=dtype)
+
+            inputs = keras.tree.map_structure(with_type, inputs)
             functional, read = _called(model, inputs)
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError) as error:
         raise InputError(
@@ -248,7 +251,7 @@ def _traced(model: keras.Model) -> Any:
     nodes = keras_internals.functional_nodes(functional)
     arguments = [(node.arguments.args, node.arguments.kwargs) for node in nodes]
     read += [leaf for leaf in keras.tree.flatten(arguments) if isinstance(leaf, keras.Variable)]
-    own = next((one for one in model.weights if any(one is other for other in read)), None)
+    own = next((weight for weight in model.weights if any(weight is variable for variable in read)), None)
     if own is not None:
         raise InputError(
             f"the call method of {model.name} uses the weight {own.path} outside of any layer, so it would be"
@@ -277,7 +280,8 @@ def _are_tokens(functional: Any, symbolic: keras.KerasTensor) -> bool:
         elif isinstance(operation, keras.layers.Embedding):
             looked_up = True
         elif (inner := keras_internals.functional_of(operation)) is not None:
-            pairs = zip(_given(functional.name, operation, inner, node.arguments), inner.inputs, strict=True)
+            inputs = _nested_inputs(functional.name, operation, inner, node.arguments)
+            pairs = zip(inputs, inner.inputs, strict=True)
             if not all(_are_tokens(inner, own) for outer, own in pairs if id(outer) in moved):
                 return False
             looked_up = True
@@ -295,7 +299,7 @@ def _infer_shapes(graph: Graph, originals: list[Any]) -> None:
             graph.notes.append(f"multiply-adds are counted for a length of {length} of {layer.name}")
         else:
             length = 1
-        shapes[index] = (1, *(length if one is None else one for one in shape[1:]))
+        shapes[index] = (1, *(length if size is None else size for size in shape[1:]))
     for node in graph.nodes:
 
         def spec(index: int) -> Any:
@@ -303,10 +307,10 @@ def _infer_shapes(graph: Graph, originals: list[Any]) -> None:
 
         args, kwargs = replace_refs((node.args, node.kwargs), spec)
         try:
-            found = keras.tree.flatten(node.operation.compute_output_spec(*args, **kwargs))
-            new = [one.shape for one in found]
+            outputs = keras.tree.flatten(node.operation.compute_output_spec(*args, **kwargs))
+            new = [output.shape for output in outputs]
         except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError):
             new = [originals[index].shape for index in node.outputs]
         for index, shape in zip(node.outputs, new, strict=True):
-            shapes[index] = tuple(1 if one is None else int(one) for one in shape)
+            shapes[index] = tuple(1 if size is None else int(size) for size in shape)
     graph.shapes = [shape if shape is not None else () for shape in shapes]

@@ -267,8 +267,8 @@ def plan_removal(
     if ratio is None:
         removed = unused(analysis, options.multiple)
         before = costs(analysis.alive(np.array([], np.int64)))
-        choice = Choice(removed, before, costs(analysis.alive(removed)))
-        return SlimPlan(model, analysis, choice, costs)
+        after = costs(analysis.alive(removed))
+        return SlimPlan(model, analysis, Choice(removed, before, after), costs)
     criterion = options.criterion or ("l2" if options.samples is None else "taylor")
     with _unchanged(model):
         scores = importance(analysis, criterion, model, options.samples)
@@ -278,8 +278,8 @@ def plan_removal(
 
     measured = None if options.latency is None else measure
     budget, multiple, keep = options.budget, options.multiple, options.keep
-    found = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
-    return None if found is None else SlimPlan(model, analysis, found, costs, options.samples)
+    choice = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
+    return None if choice is None else SlimPlan(model, analysis, choice, costs, options.samples)
 
 
 def slim(

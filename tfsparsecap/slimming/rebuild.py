@@ -15,6 +15,9 @@ from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.operation_graph import replace_refs
 from tfsparsecap.slimming.scope import Count
 
+#: What `keras.Input` takes from the configuration of an input layer.
+_INPUT_SETTINGS = ("batch_shape", "dtype", "name", "sparse", "ragged", "optional")
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -58,14 +61,12 @@ def rebuild(
         return int(alive[axis].sum())
 
     names = {*graph.renamed_outputs(), *(layer.name for layer in graph.input_layers.values())}
-    copies = {id(one): _copy(analysis, one, count, names) for one in graph.operations()}
+    copies = {id(operation): _copy(analysis, operation, count, names) for operation in graph.operations()}
     tensors: dict[int, Any] = {}
     for index, layer in graph.input_layers.items():
         config = layer.get_config()
-        given = {
-            name: config[name] for name in ("batch_shape", "dtype", "name", "sparse", "ragged", "optional")
-        }
-        tensors[index] = keras.Input(**{key: value for key, value in given.items() if value is not None})
+        settings = {key: config[key] for key in _INPUT_SETTINGS if config[key] is not None}
+        tensors[index] = keras.Input(**settings)
     if graph.is_sequential:
         first = keras_internals.producer(next(iter(tensors.values())))
         # The other operations compute masks, which the layers compute again.
@@ -104,18 +105,18 @@ def _connect(
     # The outputs of a nested model have its name, also if it is called several times.
     renamed = {name: keras.layers.Identity(name=name) for name in graph.renamed_outputs()}
     flat = [
-        renamed[name](one) if name in renamed else one
-        for one, name in zip(model.outputs, graph.output_names, strict=True)
+        renamed[name](output) if name in renamed else output
+        for output, name in zip(model.outputs, graph.output_names, strict=True)
     ]
     return keras.Model(inputs, keras.tree.pack_sequence_as(outputs, flat), name=graph.name)
 
 
 def _check_outputs(analysis: Analysis, model: keras.Model) -> None:
     graph = analysis.graph
-    before = [graph.shapes[one.index][1:] for one in keras.tree.flatten(graph.outputs)]
+    before = [graph.shapes[ref.index][1:] for ref in keras.tree.flatten(graph.outputs)]
     for name, shape, output in zip(graph.output_names, before, model.outputs, strict=True):
-        known = [(a, b) for a, b in zip(shape, output.shape[1:], strict=True) if b is not None]
-        if any(a != b for a, b in known):
+        sizes = zip(shape, output.shape[1:], strict=True)
+        if any(size is not None and size != size_before for size_before, size in sizes):
             raise InputError(
                 f"{graph.name} would return {name} of shape {tuple(output.shape[1:])} instead of {shape}:"
                 " keep the layers before it with skip="
@@ -179,9 +180,9 @@ def _fill(
     if hasattr(copy, "finalize_state") and copy.weights:
         copy.finalize_state()
     if info.scale_query is not None:
-        kept = info.scale_query[alive[info.scale_query]]
+        key_size = int(alive[info.scale_query].sum())
         # The layer divides scores by the root of the new key size.
-        factor = (len(kept) / len(info.scale_query)) ** 0.5
+        factor = (key_size / len(info.scale_query)) ** 0.5
         for name in ("kernel", "bias"):
             variable = getattr(copy.query_dense, name)
             if variable is not None:

@@ -51,16 +51,17 @@ def compensate(analysis: Analysis, alive: np.ndarray, samples: Iterable[Any]) ->
     ]
     rows = activations(analysis, {place for _, place, _ in chosen}, samples)
     values: dict[int, np.ndarray] = {}
-    known: dict[tuple[Place, int], list[np.ndarray]] = {}
+    predictions: dict[tuple[Place, int], list[np.ndarray]] = {}
     for fold, place, stays in chosen:
         kernel = keras.ops.convert_to_numpy(fold.kernel).astype(np.float64)
         values[id(fold.kernel)], moved = kernel, np.moveaxis(kernel, fold.axis, 0)  # a view
         groups = len(stays) // len(moved)
-        kept = np.split(stays, groups)
-        if (place, groups) not in known:
-            parts = zip(np.split(rows[place], groups, 1), kept, strict=True)
-            known[place, groups] = [prediction(part, mask) for part, mask in parts]
-        for part, mask, weights in zip(np.split(moved, groups, -1), kept, known[place, groups], strict=True):
+        masks = np.split(stays, groups)
+        if (place, groups) not in predictions:
+            pairs = zip(np.split(rows[place], groups, 1), masks, strict=True)
+            predictions[place, groups] = [prediction(part, mask) for part, mask in pairs]
+        parts = np.split(moved, groups, -1)
+        for part, mask, weights in zip(parts, masks, predictions[place, groups], strict=True):
             part[mask] += np.tensordot(weights, part[~mask], 1)
     return values
 
@@ -73,36 +74,36 @@ def prediction(rows: np.ndarray, stays: np.ndarray) -> np.ndarray:
         stays: bool [channels].
     """
     rows = rows.astype(np.float64)
-    kept = rows[:, stays]
-    gram = kept.T @ kept
+    predictors = rows[:, stays]
+    gram = predictors.T @ predictors
     # Constant channels have no variance.
-    ridge = max(RIDGE * kept.var(0).mean(), 1e-6 * np.square(kept).mean(), 1e-12) * len(rows)
-    return np.linalg.solve(gram + ridge * np.eye(len(gram)), kept.T @ rows[:, ~stays])
+    ridge = max(RIDGE * predictors.var(0).mean(), 1e-6 * np.square(predictors).mean(), 1e-12) * len(rows)
+    return np.linalg.solve(gram + ridge * np.eye(len(gram)), predictors.T @ rows[:, ~stays])
 
 
 def _inputs(graph: Graph, batch: Any) -> dict[int, Any]:
     """Tensor -> its value, for the inputs of the model in a batch."""
     refs = [ref.index for ref in keras.tree.flatten(graph.inputs)]
-    given = batch
+    inputs = batch
     if isinstance(batch, (tuple, list)) and (len(refs) == 1 or not _is_array(batch[0])):
-        given = batch[0]  # the rest are targets
-    if isinstance(given, dict):
+        inputs = batch[0]  # the rest are targets
+    if isinstance(inputs, dict):
         is_dict = isinstance(graph.inputs, dict)
         names = list(graph.inputs) if is_dict else [graph.input_layers[index].name for index in refs]
-        if not set(given) >= set(names):
+        if not set(inputs) >= set(names):
             raise SamplesError(
-                f"samples contain {', '.join(map(str, given))}, but the inputs of {graph.name} are"
+                f"samples contain {', '.join(map(str, inputs))}, but the inputs of {graph.name} are"
                 f" {', '.join(names)}: use their names"
             )
         # Others are ignored, as by Keras.
-        given = {name: given[name] for name in names} if is_dict else [given[name] for name in names]
-    values = keras.tree.flatten(given)
+        inputs = {name: inputs[name] for name in names} if is_dict else [inputs[name] for name in names]
+    values = keras.tree.flatten(inputs)
     if len(values) != len(refs):
         raise SamplesError(
             f"a batch of samples has {len(values)} arrays, but {graph.name} has {len(refs)} inputs: give a"
             " list of batches, each with one array for each input"
         )
-    return {index: _as_input(graph, index, one) for index, one in zip(refs, values, strict=True)}
+    return {index: _as_input(graph, index, value) for index, value in zip(refs, values, strict=True)}
 
 
 def model_inputs(graph: Graph, batch: Any) -> Any:
@@ -146,13 +147,13 @@ def _check_finite(values: Any, problem: str) -> None:
 
 
 def activations(
-    analysis: Analysis, wanted: Collection[Place], samples: Iterable[Any]
+    analysis: Analysis, places: Collection[Place], samples: Iterable[Any]
 ) -> dict[Place, np.ndarray]:
     """Returns the values of channels at random positions: float32 [rows, channels], at most `ALL_ROWS` rows.
 
     Args:
         analysis: of the model.
-        wanted: places of the channels.
+        places: of the channels.
         samples: batches of inputs, or tuples that start with them. Dictionaries are matched by the names of
             the inputs.
 
@@ -161,7 +162,7 @@ def activations(
             computes of them are not finite.
     """
     graph, rng = analysis.graph, np.random.default_rng(0)
-    found: dict[Place, np.ndarray] = {}
+    rows: dict[Place, np.ndarray] = {}
     # Of all rows so far, those with the largest random numbers are kept: as if chosen from all at the end.
     order: dict[Place, np.ndarray] = {}
     producers = {index: node.operation.name for node in graph.nodes for index in node.outputs}
@@ -179,7 +180,7 @@ def activations(
                     f" ({first_line(error)}): give batches that the model takes"
                 ) from error
             tensors.update(zip(node.outputs, results, strict=True))
-        for place in wanted:
+        for place in places:
             index, axis, before = place
             values = tensors[index] if before is None else before(tensors[index])
             values = np.moveaxis(keras.ops.convert_to_numpy(values), axis, -1)
@@ -188,14 +189,13 @@ def activations(
             name = producers.get(index, "an input")
             _check_finite(chosen, f"{name} of {graph.name} returns NaN or infinity for the samples")
             numbers = rng.random(len(chosen))
-            if place in found:
-                chosen, numbers = (
-                    np.concatenate(both) for both in ((found[place], chosen), (order[place], numbers))
-                )
+            if place in rows:
+                chosen = np.concatenate([rows[place], chosen])
+                numbers = np.concatenate([order[place], numbers])
             if len(chosen) > ALL_ROWS:
                 largest = np.argpartition(numbers, -ALL_ROWS)[-ALL_ROWS:]
                 chosen, numbers = chosen[largest], numbers[largest]
-            found[place], order[place] = chosen, numbers
-    if wanted and not found:
+            rows[place], order[place] = chosen, numbers
+    if places and not rows:
         raise SamplesError("samples are empty: give at least one batch of inputs, or leave samples= out")
-    return found
+    return rows

@@ -1,4 +1,4 @@
-"""What the rules see of a call, and what they write down about its layer."""
+"""What a rule of slimming sees of a layer's call, and what it notes about the layer."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class Info:
         scales: id of each weight that scales normalised channels (gamma).
         folds: its kernels.
         scale_query: MultiHeadAttention's labels of the key size, by whose root scores are divided.
-        known: labels of earlier calls, by name.
+        labels_of: name -> labels of earlier calls.
         products: the first tensor that a call returns -> its multiply-adds, if the rule has counted them.
         is_unknown: whether no rule fits one of its calls.
     """
@@ -63,7 +63,7 @@ class Info:
     scales: list[int] = field(default_factory=list)
     folds: list[tuple[Fold, np.ndarray]] = field(default_factory=list)
     scale_query: np.ndarray | None = None
-    known: dict[str, Axis] = field(default_factory=dict)
+    labels_of: dict[str, Axis] = field(default_factory=dict)
     products: dict[int, list[tuple[int, tuple[int, ...], tuple[Axis, ...]]]] = field(default_factory=dict)
     is_unknown: bool = False
 
@@ -120,9 +120,9 @@ class Scope:
             count: their number.
             size: the entry of the layer's configuration that is this number.
         """
-        if unit not in self.info.known:
-            self.info.known[unit] = self.labels.create(self.node.operation.name, unit, count)
-        created = self.info.known[unit]
+        if unit not in self.info.labels_of:
+            self.info.labels_of[unit] = self.labels.create(self.node.operation.name, unit, count)
+        created = self.info.labels_of[unit]
         assert created is not None
         if size is not None:
             self.info.sizes[size] = lambda count: count(created)
@@ -130,26 +130,26 @@ class Scope:
 
     def tie(self, name: str, axis: Axis) -> Axis:
         """Couples the channels that a layer takes in all its calls; returns those of the first call."""
-        if name not in self.info.known:
-            self.info.known[name] = axis
+        if name not in self.info.labels_of:
+            self.info.labels_of[name] = axis
             return axis
-        known = self.info.known[name]
-        if known is None or axis is None:
-            self.labels.freeze([known, axis], f"{self.operation.name} is shared by different tensors")
-            return known
-        self.labels.unite(known, axis)
-        return known
+        first_axis = self.info.labels_of[name]
+        if first_axis is None or axis is None:
+            self.labels.freeze([first_axis, axis], f"{self.operation.name} is shared by different tensors")
+            return first_axis
+        self.labels.unite(first_axis, axis)
+        return first_axis
 
     def tie_calls(self, places: Iterable[int]) -> None:
         """Couples these axes of what an operation takes in all its calls, which have the same sizes."""
         first = next(node for node in self._graph.nodes if node.operation is self.operation)
         before, now = self.axes(first.inputs[0]), self.axes(self.only)
         for place in places if first is not self.node else ():
-            known, axis = (axes[place] if place < len(axes) else None for axes in (before, now))
-            if known is None or axis is None or len(known) != len(axis):
-                self.freeze([known, axis], f"{self.operation.name} is shared by different tensors")
+            first_axis, axis = (axes[place] if place < len(axes) else None for axes in (before, now))
+            if first_axis is None or axis is None or len(first_axis) != len(axis):
+                self.freeze([first_axis, axis], f"{self.operation.name} is shared by different tensors")
             else:
-                self.labels.unite(known, axis)
+                self.labels.unite(first_axis, axis)
 
     def slot(self, variable: Any, *axes: Axis) -> None:
         """Notes the labels of the axes of a weight."""
@@ -164,7 +164,7 @@ class Scope:
 
     def fold(self, variable: Any, axis: int, labels: Axis, tensor: int | None = None, **options: Any) -> None:
         """Notes that a kernel multiplies these channels, by default of the first tensor."""
-        if labels is not None and not any(known.kernel is variable for known, _ in self.info.folds):
+        if labels is not None and not any(fold.kernel is variable for fold, _ in self.info.folds):
             tensor = self.only if tensor is None else tensor
             self.info.folds.append((Fold(variable, axis, tensor, **options), labels))
 

@@ -41,28 +41,28 @@ def _segments(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[lis
     segments: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(before) or j < len(after):
-        left: list[int] = []
-        right: list[int] = []
-        a = b = 1
-        while not left or not right or a != b:
-            if i < len(before) and (not left or (right and a < b) or j >= len(after)):
-                a *= before[i]
-                left.append(i)
+        old_axes: list[int] = []
+        new_axes: list[int] = []
+        old_size = new_size = 1
+        while not old_axes or not new_axes or old_size != new_size:
+            if i < len(before) and (not old_axes or (new_axes and old_size < new_size) or j >= len(after)):
+                old_size *= before[i]
+                old_axes.append(i)
                 i += 1
             elif j < len(after):
-                b *= after[j]
-                right.append(j)
+                new_size *= after[j]
+                new_axes.append(j)
                 j += 1
             else:
                 break
-        segments.append((left, right))
+        segments.append((old_axes, new_axes))
     return segments
 
 
-def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], target: list[int]) -> Axes:
+def _merge(scope: Scope, axes: Axes, old_axes: list[int], shape: tuple[int, ...], after: list[int]) -> Axes:
     """Labels of the axes that a run of axes becomes."""
-    before, after = [shape[i] for i in left], target
-    labelled = [i for i in left if axes[i] is not None]
+    before = [shape[i] for i in old_axes]
+    labelled = [i for i in old_axes if axes[i] is not None]
     if not labelled:
         return [None] * len(after)
     chosen = axes[labelled[0]]
@@ -70,26 +70,26 @@ def _merge(scope: Scope, axes: Axes, left: list[int], shape: tuple[int, ...], ta
     if len(labelled) > 1:
         scope.freeze([axes[i] for i in labelled], f"{scope.operation.name} merges two axes with channels")
         return [None] * len(after)
-    position = left.index(labelled[0])
-    table = np.broadcast_to(chosen.reshape([-1 if i == position else 1 for i in range(len(left))]), before)
-    table = table.reshape(after)
+    position = old_axes.index(labelled[0])
+    column = chosen.reshape([-1 if i == position else 1 for i in range(len(old_axes))])
+    table = np.broadcast_to(column, before).reshape(after)
     varying = [
         axis
         for axis in range(len(after))
         if after[axis] > 1 and not np.array_equal(table, np.broadcast_to(np.take(table, [0], axis), after))
     ]
-    if len(varying) > 1 and len(left) == 1:
+    if len(varying) > 1 and len(old_axes) == 1:
         # The channels are split: heads if the next operation moves them away, otherwise the last axis.
-        kept = varying[0] if len(varying) == 2 and _becomes_heads(scope) else varying[-1]
-        rows = np.moveaxis(table, kept, 0).reshape(after[kept], -1)
+        channel_axis = varying[0] if len(varying) == 2 and _becomes_heads(scope) else varying[-1]
+        rows = np.moveaxis(table, channel_axis, 0).reshape(after[channel_axis], -1)
         scope.labels.unite_rows(rows)
-        varying = [kept]
+        varying = [channel_axis]
     if len(varying) > 1:
         scope.freeze([chosen], f"{scope.operation.name} spreads channels over several axes")
         return [None] * len(after)
-    kept = varying[0] if varying else len(after) - 1
-    first = np.moveaxis(table, kept, 0).reshape(after[kept], -1)[:, 0]
-    return [first if axis == kept else None for axis in range(len(after))]
+    channel_axis = varying[0] if varying else len(after) - 1
+    first = np.moveaxis(table, channel_axis, 0).reshape(after[channel_axis], -1)[:, 0]
+    return [first if axis == channel_axis else None for axis in range(len(after))]
 
 
 def _becomes_heads(scope: Scope) -> bool:
@@ -104,13 +104,13 @@ def reshape(scope: Scope) -> None:
         return unknown(scope)
     axes = scope.axes(scope.only)
     result: Axes = []
-    for left, right in _segments(shape, target):
-        if not right:
+    for old_axes, new_axes in _segments(shape, target):
+        if not new_axes:
             continue
-        if not left:  # lengths of one
-            result += [None] * len(right)
+        if not old_axes:  # lengths of one
+            result += [None] * len(new_axes)
         else:
-            result += _merge(scope, axes, left, shape, [target[j] for j in right])
+            result += _merge(scope, axes, old_axes, shape, [target[j] for j in new_axes])
     config = scope.operation.get_config()
     key = next((name for name in ("target_shape", "newshape") if name in config), None)
     if key is not None:
@@ -140,9 +140,10 @@ def permute(scope: Scope) -> None:
 
 
 def expand_dims(scope: Scope) -> None:
-    rank, left = len(scope.shape(scope.node.outputs[0])), iter(scope.axes(scope.only))
-    new = positions(scope.operation.axis, rank)
-    scope.emit([None if place in new else next(left) for place in range(rank)])
+    rank = len(scope.shape(scope.node.outputs[0]))
+    old_axes = iter(scope.axes(scope.only))
+    new_places = positions(scope.operation.axis, rank)
+    scope.emit([None if place in new_places else next(old_axes) for place in range(rank)])
 
 
 def squeeze(scope: Scope) -> None:
@@ -221,9 +222,9 @@ def pad(scope: Scope) -> None:
     if any(axis is not None and any(width) for axis, width in zip(axes[:-1], widths[:-1], strict=True)):
         return unknown(scope)
     if labels is not None and before + after:
-        left, right = scope.create("zeros before", before), scope.create("zeros after", after)
-        axes[-1] = np.concatenate([left, labels, right])
-        scope.info.sizes["pad_width"] = lambda count: [*widths[:-1], [count(left), count(right)]]
+        first, last = scope.create("zeros before", before), scope.create("zeros after", after)
+        axes[-1] = np.concatenate([first, labels, last])
+        scope.info.sizes["pad_width"] = lambda count: [*widths[:-1], [count(first), count(last)]]
     scope.emit(axes)
 
 

@@ -1,4 +1,4 @@
-"""What a Keras file contains, checked before Keras reads it: sizes, classes, links to other files."""
+"""Checks Keras files before Keras reads them: their sizes, classes, and links to other files."""
 
 import io
 import json
@@ -74,11 +74,11 @@ def _check_class(entry: dict[str, Any], registered: Collection[str]) -> None:
         return
     if name == "function":
         name = entry.get("config")
-    known = any(isinstance(text, str) and text in registered for text in (name, registered_name))
+    is_registered = any(isinstance(text, str) and text in registered for text in (name, registered_name))
     of_keras = isinstance(module, str) and module.partition(".")[0] in ("keras", "builtins")
     # A saved encoder of KerasHub: the package registers its classes when Keras imports it.
     of_hub = str(module).startswith("keras_hub.") and str(registered_name).startswith("keras_hub>")
-    if not isinstance(name, str) or not (known or of_keras or of_hub) or name in UNSAFE_LAYERS:
+    if not isinstance(name, str) or not (is_registered or of_keras or of_hub) or name in UNSAFE_LAYERS:
         raise ValueError(f"it contains {name!s:.50} of {module!s:.50}, which is not a registered class")
 
 

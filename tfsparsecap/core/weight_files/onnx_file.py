@@ -77,12 +77,12 @@ def read_onnx(path: str | os.PathLike) -> dict[str, np.ndarray]:
 def _layer(node: str) -> str:
     """The layer of a node: `/stages_0/blocks/blocks.0/conv1/Conv` is in `stages_0.blocks.0.conv1`."""
     parts = node.strip("/").split("/")[:-1]
-    kept = [
+    modules = [
         part
         for part, following in zip(parts, [*parts[1:], ""], strict=True)
         if not following.startswith(f"{part}.")
     ]
-    return ".".join(kept)
+    return ".".join(modules)
 
 
 def _array(tensor: Any, path: str | os.PathLike) -> np.ndarray:

@@ -152,7 +152,7 @@ class _Entries:
         if self.root + "constants.pkl" in names:
             raise RejectedFile(f"is a TorchScript program: open it with torch.jit.load and {SAVE_STATE_DICT}")
         # Files can overlap in the archive, and compressed ones can grow a thousandfold.
-        self.left = {zipfile.ZIP_STORED: size, zipfile.ZIP_DEFLATED: _MAX_UNPACKED_BYTES}
+        self.remaining_bytes = {zipfile.ZIP_STORED: size, zipfile.ZIP_DEFLATED: _MAX_UNPACKED_BYTES}
         order = self.read("byteorder", 6) if self.root + "byteorder" in names else b"little"
         if order not in (b"little", b"big"):
             raise ValueError("its byte order is neither little nor big")
@@ -163,12 +163,12 @@ class _Entries:
         entry = self.archive.NameToInfo.get(self.root + name)
         if entry is None:
             raise ValueError(f"its part {name} is missing")
-        if entry.flag_bits & 1 or entry.compress_type not in self.left:
+        if entry.flag_bits & 1 or entry.compress_type not in self.remaining_bytes:
             raise RejectedFile(
                 f"is encrypted, or compressed as torch.save never does ({printable(name)}): {SAVE_STATE_DICT}"
             )
-        self.left[entry.compress_type] -= entry.file_size
-        if self.left[entry.compress_type] < 0 or entry.file_size > largest:
+        self.remaining_bytes[entry.compress_type] -= entry.file_size
+        if self.remaining_bytes[entry.compress_type] < 0 or entry.file_size > largest:
             raise RejectedFile(
                 f"is larger when unpacked than a checkpoint can be ({printable(name)}): {SAVE_STATE_DICT}"
             )
@@ -181,13 +181,13 @@ class _Entries:
 
 def _named_tensors(saved: Any) -> dict[str, Tensor | SparseTensor]:
     """Returns the tensors of the state dict in the saved object."""
-    found = _state_dicts(saved, "", set()) if isinstance(saved, dict) else []
-    if not found:
+    state_dicts = _state_dicts(saved, "", set()) if isinstance(saved, dict) else []
+    if not state_dicts:
         raise RejectedFile(f"contains no state dict, a dict of names and tensors: {SAVE_STATE_DICT}")
-    if len(found) > 1:
-        places = " and ".join(place or "the top" for place, _ in found[:5])
+    if len(state_dicts) > 1:
+        places = " and ".join(place or "the top" for place, _ in state_dicts[:5])
         raise RejectedFile(f"contains several dicts of tensors, at {places}: {SAVE_STATE_DICT}")
-    tensors = {name: value for name, value in found[0][1].items() if isinstance(value, TENSORS)}
+    tensors = {name: value for name, value in state_dicts[0][1].items() if isinstance(value, TENSORS)}
     if not all(isinstance(name, str) for name in tensors):
         raise RejectedFile(f"contains tensors under numbers instead of names: {SAVE_STATE_DICT}")
     return tensors
@@ -195,18 +195,18 @@ def _named_tensors(saved: Any) -> dict[str, Tensor | SparseTensor]:
 
 def _state_dicts(saved: dict, place: str, seen: set[int], depth: int = 0) -> list[tuple[str, dict]]:
     """Returns the dicts that contain tensors with axes, each with the keys that lead to it."""
-    found: list[tuple[str, dict]] = []
-    usual: list[tuple[str, dict]] = []
+    state_dicts: list[tuple[str, dict]] = []
+    usual_dicts: list[tuple[str, dict]] = []
     seen.add(id(saved))
     for key, value in saved.items():
         if isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < _MAX_DEPTH:
             below = _state_dicts(value, f"{place}[{printable(key)}]", seen, depth + 1)
-            (usual if key in _USUAL_KEYS else found).extend(below)
+            (usual_dicts if key in _USUAL_KEYS else state_dicts).extend(below)
     # Scalars are not weights, unless there is nothing else.
     sizes = [value.size for value in saved.values() if isinstance(value, TENSORS)]
-    if any(sizes) or (sizes and not place and not found and not usual):
-        found.append((place, saved))
-    return usual or found
+    if any(sizes) or (sizes and not place and not state_dicts and not usual_dicts):
+        state_dicts.append((place, saved))
+    return usual_dicts or state_dicts
 
 
 def _arrays(
@@ -217,21 +217,22 @@ def _arrays(
         name: [t.indices, t.values] if isinstance(t, SparseTensor) else [t] for name, t in tensors.items()
     }
     uses = Counter(part.storage.key for group in parts.values() for part in group)
-    left, held, arrays = _MAX_ELEMENTS, {}, {}
+    remaining_elements, storages, arrays = _MAX_ELEMENTS, {}, {}
     for name, tensor in tensors.items():
         for size in {tensor.size, *(part.size for part in parts[name])}:
-            left -= math.prod(max(1, n) for n in size)
-        if left < 0:
+            remaining_elements -= math.prod(max(1, n) for n in size)
+        if remaining_elements < 0:
             raise RejectedFile(
                 f"has over {_MAX_ELEMENTS:,} numbers when dense (at {printable(name)}): {SAVE_STATE_DICT}"
             )
         read = []
         for part in parts[name]:
             key = part.storage.key
-            if key not in held:
-                held[key] = entries.read(f"data/{key}")
+            if key not in storages:
+                storages[key] = entries.read(f"data/{key}")
             uses[key] -= 1
-            read.append(_strided(name, part, held[key] if uses[key] else held.pop(key), entries.byteorder))
+            content = storages[key] if uses[key] else storages.pop(key)
+            read.append(_strided(name, part, content, entries.byteorder))
         arrays[name] = _dense(name, tensor.size, *read) if isinstance(tensor, SparseTensor) else read[0]
     return arrays
 
