@@ -151,8 +151,8 @@ def _scores(scores: dict[str, float], evaluation: dict[str, Any], beam: int) -> 
     return (
         "| score | |\n| --- | --- |\n"
         + "".join(f"| {title} | {value:.3f} |\n" for title, value in scores.items())
-        + f"\nOf the trained model, with beam {evaluation.get('beam', beam)}, on {images}, before weights were"
-        f" rounded; the file has beam {beam}."
+        + f"\nOf the trained model, with beam {evaluation.get('beam', beam)}, on {images}, before weights"
+        f" were rounded; the file has beam {beam}."
     )
 
 
