@@ -293,13 +293,13 @@ def _order(shared: Sequence[int] | None, layers: int, name: str) -> list[int]:
     return order
 
 
-def _per_layer(given: int | Sequence[int] | None, default: int, layers: int, name: str) -> list[int]:
+def _per_layer(value: int | Sequence[int] | None, default: int, layers: int, name: str) -> list[int]:
     """Returns a size of each of the encoder's distinct layers."""
-    sizes = [default if given is None else given] if given is None or isinstance(given, int) else list(given)
+    sizes = [default if value is None else value] if value is None or isinstance(value, int) else list(value)
     sizes = sizes * layers if len(sizes) == 1 else sizes
     if len(sizes) != layers or min(sizes) < 1:
         raise InputError(
-            f"{name} is {given}: give one value, or a value for each of the {layers} encoder layers, all of"
+            f"{name} is {value}: give one value, or a value for each of the {layers} encoder layers, all of"
             " them at least 1"
         )
     return sizes
