@@ -98,8 +98,8 @@ def _from_tf_config(text: str) -> Cluster | None:
         content = json.loads(text)
         jobs, task = content["cluster"], content["task"]
         kind, index = task["type"], task["index"]
-        known = {job: _addresses(jobs[job]) for job in ("chief", "worker") if job in jobs}
-        if kind not in known or set(jobs) - set(known) or not isinstance(index, int):
+        addresses = {job: _addresses(jobs[job]) for job in ("chief", "worker") if job in jobs}
+        if kind not in addresses or set(jobs) - set(addresses) or not isinstance(index, int):
             raise ValueError("only chief and worker train here")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
@@ -107,8 +107,8 @@ def _from_tf_config(text: str) -> Cluster | None:
             ' {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}: correct it,'
             " or unset it and give --workers and --worker"
         ) from error
-    before = len(known.get("chief", ())) if kind == "worker" else 0
-    return Cluster((*known.get("chief", ()), *known.get("worker", ())), before + index)
+    before = len(addresses.get("chief", ())) if kind == "worker" else 0
+    return Cluster((*addresses.get("chief", ()), *addresses.get("worker", ())), before + index)
 
 
 def _addresses(content: Any) -> Sequence[str]:
