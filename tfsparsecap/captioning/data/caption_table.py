@@ -5,7 +5,7 @@ import csv
 import json
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -89,12 +89,11 @@ def load(
     labels: dict[str, dict[str, None]] = {}
     for where, name, texts, split, row_labels in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name) or (folder / name if images == "ignore" else None)
-        if path is not None:
-            # Another spelling of a path is not another image, which could be in another split.
-            name = names.setdefault(os.path.abspath(path), name)
         if path is None:
             bad.add(where, f"the image {shown([name])} is missing")
             continue
+        # Another spelling of a path is not another image, which could be in another split.
+        name = names.setdefault(os.path.abspath(path), name)
         if split and split.lower() not in SPLIT_NAMES:
             bad.add(where, f"the split {split!r:.60} is not train, validation or test")
             continue
@@ -109,7 +108,7 @@ def load(
         paths[name] = path
         if row_labels is not None:
             labels.setdefault(name, {}).update(dict.fromkeys(row_labels))
-        usable_captions = list(filter(_has_words, map(clean_caption, texts)))
+        usable_captions = _usable_texts(texts)
         if usable_captions:
             captions.setdefault(name, []).extend(usable_captions)
         else:
@@ -158,6 +157,11 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
     raise InputError(
         f"there is no table {table}, neither in {folder} nor in the working directory: check data.table"
     )
+
+
+def _usable_texts(texts: Iterable[str]) -> list[str]:
+    """Captions or labels on one line each, without those that have no word."""
+    return [text for text in map(clean_caption, texts) if _has_words(text)]
 
 
 def _has_words(caption: str) -> bool:
@@ -241,7 +245,7 @@ def csv_rows(
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
             continue
         label_field = row.get(_LABELS, "").strip()
-        labels = list(filter(_has_words, map(clean_caption, label_field.split("|")))) if label_field else None
+        labels = _usable_texts(label_field.split("|")) if label_field else None
         yield Row(where, name, texts, row.get(split_column, "").strip(), labels)
 
 

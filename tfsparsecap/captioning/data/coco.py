@@ -149,8 +149,7 @@ def _split(
         random_splits, note = seeded_splits(names_without_split, seed, files, fractions)
         splits |= random_splits
         notes.append(note)
-    missing = [split for split in SPLITS if split not in splits.values()]
-    if missing and not names_without_split:
+    elif missing := [split for split in SPLITS if split not in splits.values()]:
         files = ", ".join(dict.fromkeys(path.name for path in source.values()))
         notes.append(f"there are no {' or '.join(missing)} images in {files}")
     records = [Record(name, path, entry.captions, splits[name]) for name, (entry, path) in entries.items()]

@@ -170,8 +170,8 @@ def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str,
     if not files:
         random_splits, note = seeded_splits(images, seed, str(folder))
         return random_splits, [note]
-    if len(files) < len(paths):
-        missing = [SPLIT_FILES[split][0] for split in paths if split not in files]
+    missing = [SPLIT_FILES[split][0] for split, path in paths.items() if path is None]
+    if missing:
         raise InputError(
             f"{folder} has {', '.join(path.name for path in files.values())} but not {', '.join(missing)}: "
             "add them, or remove all split files to get a random split"
