@@ -147,10 +147,12 @@ def object_scores_of(
     common = set(names) & set(predicted)
     pairs = [(common & set(caption.objects or ()), common & set(labels)) for caption, labels in labelled]
     right = sum(len(objects & labels) for objects, labels in pairs)
-    for name, objects in zip(_QUALITY, zip(*pairs, strict=True), strict=False):
-        count = sum(map(len, objects))
-        if count:
-            scores[f"objects_{name}"] = right / count
+    predicted_count = sum(len(objects) for objects, _ in pairs)
+    labelled_count = sum(len(labels) for _, labels in pairs)
+    if predicted_count:
+        scores["objects_precision"] = right / predicted_count
+    if labelled_count:
+        scores["objects_recall"] = right / labelled_count
     return scores
 
 
