@@ -251,16 +251,18 @@ def _phrases_of(names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
 
 
 def _named(caption: str, phrases: Mapping[tuple[str, ...], str]) -> list[str]:
-    longest, words = max(map(len, phrases)), [*_folded(caption).split(), "."]
+    longest = max(map(len, phrases))
+    words = [*_folded(caption).split(), "."]
     objects, position = [], 0
     while position < len(words):
-        sizes = (
-            size for size in range(longest, 0, -1) if tuple(words[position : position + size]) in phrases
-        )
-        size = next(sizes, 0)
-        name = phrases[tuple(words[position : position + size])] if size else ""
-        objects += [name] if name else []
-        position += size or 1
+        candidates = (tuple(words[position : position + size]) for size in range(longest, 0, -1))
+        phrase = next((candidate for candidate in candidates if candidate in phrases), None)
+        if phrase is None:
+            position += 1
+            continue
+        if phrases[phrase]:
+            objects.append(phrases[phrase])
+        position += len(phrase)
     return objects
 
 
