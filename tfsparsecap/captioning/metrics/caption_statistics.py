@@ -3,6 +3,7 @@
 Faulty captions are no complete sentences or repeat themselves, by the rules of `search_options`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -105,10 +106,11 @@ def text_faults(caption: str, rules: SearchOptions | None = None) -> tuple[str, 
         >>> text_faults("a man on a bench near a man on a bench")
         ('words repeated',)
     """
-    rules = rules or SearchOptions()
-    words, size, functions = light_tokenize(caption).split(), rules.no_repeat_ngram, set(rules.function_words)
+    words = light_tokenize(caption).split()
     if not words:
         return (NO_WORD,)
+    rules = rules or SearchOptions()
+    size, functions = rules.no_repeat_ngram, set(rules.function_words)
     faults = {UNKNOWN_WORD: _UNKNOWN in words, FUNCTION_WORD: words[-1] in functions}
     if size:
         ngrams = [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]
@@ -135,11 +137,9 @@ def fault_statistics(faults: Iterable[Sequence[str]]) -> dict[str, float | dict[
         0.25
     """
     fault_sets = [set(names) for names in faults]
-    counts = {name: sum(name in names for names in fault_sets) for name in (*_INCOMPLETE, *_REPETITIVE)}
+    counts = Counter({name: sum(name in names for names in fault_sets) for name in _INCOMPLETE + _REPETITIVE})
     return {
         "incomplete": sum(not names.isdisjoint(_INCOMPLETE) for names in fault_sets) / len(fault_sets),
         "repetitive": sum(not names.isdisjoint(_REPETITIVE) for names in fault_sets) / len(fault_sets),
-        "faults": {
-            name: counts[name] for name in sorted(counts, key=lambda name: -counts[name]) if counts[name]
-        },
+        "faults": {name: count for name, count in counts.most_common() if count},
     }
