@@ -71,7 +71,8 @@ def _is_id(value: Any) -> bool:
 
 
 #: Entries of `captioner.json`: of the graph, of the vocabulary.
-DIGESTS = GRAPH, VOCABULARY = "graph_sha256", "vocabulary_sha256"
+GRAPH, VOCABULARY = "graph_sha256", "vocabulary_sha256"
+DIGESTS = (GRAPH, VOCABULARY)
 
 
 class ChangedFile(InputError):

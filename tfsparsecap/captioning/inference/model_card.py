@@ -165,7 +165,9 @@ def _confidence(description: dict[str, Any]) -> str:
 
 def _encoder_licence(config: Config) -> str:
     encoder = config.model.encoder
-    if encoder is None or encoder.weights is None:
-        return "none, it started from random weights" if encoder is not None else "none, it has no encoder"
+    if encoder is None:
+        return "none, it has no encoder"
+    if encoder.weights is None:
+        return "none, it started from random weights"
     entry = entry_of(encoder.network)
     return f"{entry.licence} ({encoder.network})" if entry else f"see {encoder.network}"
