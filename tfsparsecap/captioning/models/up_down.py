@@ -149,7 +149,11 @@ class UpDown(AdditiveAttentionCaptioner):
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
         features, mask = self.regions(inputs, training)
-        pooled = self._pooled(inputs["pooled"]) if "pooled" in inputs else mean_region(features, mask)
+        if "pooled" in inputs:
+            pooled = inputs["pooled"]
+            self._check_pooled(pooled)
+        else:
+            pooled = mean_region(features, mask)
         embedded = self.feature_embedding(ops.cast(features, self.compute_dtype))
         embedded = self.dropout(embedded, training=training)
         pooled = self.pooled_embedding(ops.cast(pooled, self.compute_dtype))
@@ -157,13 +161,12 @@ class UpDown(AdditiveAttentionCaptioner):
         memory = {**self.attention_memory(embedded, mask), "image": self.attention_lstm_image(pooled)}
         return memory | self.object_memory(features, mask, inputs, training)
 
-    def _pooled(self, pooled: Any) -> tf.Tensor:
+    def _check_pooled(self, pooled: Any) -> None:
         if len(pooled.shape) != 2 or pooled.shape[1] not in (self.feature_size, None):
             raise InputError(
                 f'"pooled" is one feature per image, of shape [images, {self.feature_size}], not'
                 f" {tuple(pooled.shape)}: give that, or leave it out for the mean of the regions"
             )
-        return pooled
 
     def initial_state(self, memory: Memory) -> State:
         zeros = ops.zeros_like(memory["image"][:, : self.rnn_size])
