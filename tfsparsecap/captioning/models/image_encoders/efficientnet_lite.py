@@ -162,8 +162,9 @@ def _published_weights(variant: int, title: str) -> Path:
     """The .pth file in the package of a variant, which is not imported; or else timm's file."""
     package = importlib.util.find_spec(_PACKAGE.format(variant))
     if package and package.origin:
-        for path in sorted((Path(package.origin).parent / "models").glob("*.pth")):
-            return path
+        files = sorted((Path(package.origin).parent / "models").glob("*.pth"))
+        if files:
+            return files[0]
     return download(_REPOSITORY.format(variant), _FILE, title)
 
 
