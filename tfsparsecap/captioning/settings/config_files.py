@@ -278,7 +278,7 @@ def sentence_of(
     if detail["type"] == "value_error":  # an InputError of a validator
         return str(detail["ctx"]["error"])
     loc, kind = detail["loc"], "soft_attention"
-    if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
+    if len(loc) > 1 and loc[0] == "model" and loc[1] in MODELS:
         # Pydantic inserts the kind of captioner between section and key.
         kind, loc = str(loc[1]), (loc[0], *loc[2:])
     key = ".".join(str(part) for part in (section, *loc) if part != "")

@@ -107,8 +107,9 @@ def _from_tf_config(text: str) -> Cluster | None:
             ' {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}: correct it,'
             " or unset it and give --workers and --worker"
         ) from error
-    before = len(addresses.get("chief", ())) if kind == "worker" else 0
-    return Cluster((*addresses.get("chief", ()), *addresses.get("worker", ())), before + index)
+    chief, workers = addresses.get("chief", ()), addresses.get("worker", ())
+    before = len(chief) if kind == "worker" else 0
+    return Cluster((*chief, *workers), before + index)
 
 
 def _addresses(content: Any) -> Sequence[str]:
