@@ -1,4 +1,4 @@
-"""Creates captioners from published configurations, and converts published weights."""
+"""The papers' published captioners in Keras: built from their configurations, with their PyTorch weights."""
 
 import dataclasses
 from collections.abc import Mapping

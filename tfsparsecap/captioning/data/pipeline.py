@@ -1,4 +1,4 @@
-"""Batches for training and decoding."""
+"""Batches of images and captions for training, and of images for decoding, as `tf.data` data sets."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

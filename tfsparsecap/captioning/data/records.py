@@ -1,4 +1,7 @@
-"""Records and bad records, which every data source returns, copies in two splits, and helpers for sources."""
+"""What every data source returns: images with their captions and splits, and records that cannot be used.
+
+Also here: helpers for sources, and the search for photographs that are in two splits.
+"""
 
 import hashlib
 import json

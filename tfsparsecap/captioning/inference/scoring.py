@@ -1,4 +1,4 @@
-"""Scores of captions, and the files that captions are in."""
+"""Scores of generated captions (BLEU, CIDEr and others), and the files that captions are in."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

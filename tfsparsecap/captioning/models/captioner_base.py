@@ -1,4 +1,7 @@
-"""The interface between captioners and everything that trains, decodes, evaluates and exports them."""
+"""Base class of captioners: Keras models that generate a caption of an image token by token.
+
+It is the interface between captioners and everything that trains, decodes, evaluates and exports them.
+"""
 
 from collections.abc import Callable
 from typing import Any

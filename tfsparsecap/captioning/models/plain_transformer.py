@@ -1,4 +1,4 @@
-"""Transformer captioner of feature maps, the network of RTIC."""
+"""Transformer: a captioner that attends to an image encoder's feature map, as in the paper RTIC."""
 
 import keras
 import numpy as np

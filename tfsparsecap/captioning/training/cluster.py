@@ -1,4 +1,4 @@
-"""The processes of a training on several machines: their addresses, and which one this is."""
+"""Training on several machines: the addresses of its processes, and which of them this one is."""
 
 import json
 import os

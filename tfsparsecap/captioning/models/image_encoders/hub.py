@@ -1,4 +1,4 @@
-"""Image backbones of KerasHub as encoders."""
+"""Image backbones of KerasHub as encoders of captioners."""
 
 import types
 from pathlib import Path
