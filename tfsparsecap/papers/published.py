@@ -1,4 +1,4 @@
-"""Creates captioners from published configurations, and converts published weights."""
+"""The papers' published captioners in Keras: built from their configurations, with their PyTorch weights."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -95,8 +95,8 @@ def _transformer(config: Mapping) -> ObjectRelationTransformer:
         )
     for name in ("share_layer_encoder", "share_layer_decoder"):
         order = config.get(name)
-        whole = isinstance(order, list) and all(isinstance(index, int) and index >= 0 for index in order)
-        if order is not None and not whole:
+        is_valid = isinstance(order, list) and all(isinstance(index, int) and index >= 0 for index in order)
+        if order is not None and not is_valid:
             raise InputError(f"{name} is {order!r} in the configuration: it must be a list of whole numbers")
     dropout = _share(config, "drop_prob_src")
     # Configurations before version 0.6 do not contain the number of heads, which was 8.
@@ -194,8 +194,8 @@ def _plan(captioner: Captioner) -> list[_Assignment]:
         )
     plans = {UpDown: _plan_of_up_down, ObjectRelationTransformer: _plan_of_transformer}
     if type(captioner) not in plans:
-        known = " and ".join(kind.__name__ for kind in plans)
-        raise InputError(f"{type(captioner).__name__} has no published weights: supported are {known}")
+        names = " and ".join(kind.__name__ for kind in plans)
+        raise InputError(f"{type(captioner).__name__} has no published weights: supported are {names}")
     return plans[type(captioner)](captioner)
 
 

@@ -203,7 +203,7 @@ def check_data(configs: Iterable[Config]) -> None:
     Raises:
         InputError: the data cannot be read, have no test split, or do not fill a batch.
     """
-    known: list[tuple[Data, CaptionData]] = []
+    loaded: list[tuple[Data, CaptionData]] = []
     for config in configs:
         features = config.data.features
         if features is not None and not Path(features).expanduser().is_dir():
@@ -211,10 +211,10 @@ def check_data(configs: Iterable[Config]) -> None:
         # Scenes are drawn by the first run that needs them.
         if config.data.kind == "scenes":
             continue
-        data = next((data for settings, data in known if settings == config.data), None)
+        data = next((data for settings, data in loaded if settings == config.data), None)
         if data is None:
             data = load_data(config)
-            known.append((config.data, data))
+            loaded.append((config.data, data))
             if not data.split("test"):
                 raise InputError(
                     f"{data.name} has no test split, on which a study compares its runs: add one"

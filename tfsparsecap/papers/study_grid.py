@@ -281,11 +281,11 @@ def _needed(run: GridRun, verb: str, label: str, grid_runs: dict[tuple, GridRun]
     return needed.name
 
 
-def _check_label(labels: Iterable[str], known: Collection[str], where: str) -> None:
+def _check_label(labels: Iterable[str], defined_labels: Collection[str], where: str) -> None:
     with error_prefix(where):
         for label in labels:
-            if label not in known:
-                raise unknown_name("label", label, known)
+            if label not in defined_labels:
+                raise unknown_name("label", label, defined_labels)
 
 
 def _in_order(methods: dict[str, Method]) -> list[str]:

@@ -130,14 +130,14 @@ def read_view(path: str | os.PathLike, size: int, view: int, name: str) -> np.nd
         return image[:, ::-1] if view else image
     random = np.random.default_rng([view, zlib.crc32(name.encode("utf-8", "backslashreplace"))])
     # Larger than `size`, so that a crop has as much detail as the whole image.
-    whole = tf.constant(read_image(path, size * 4 // 3), tf.float32)
+    large_image = tf.constant(read_image(path, size * 4 // 3), tf.float32)
     # Drawn here, not by the layers: theirs depend on the images before, and several threads read images.
     area, aspect = random.uniform(*_CROP["crop_area_factor"]), random.uniform(*_CROP["aspect_ratio_factor"])
     height, width = np.minimum(1.0, np.sqrt([area / aspect, area * aspect]))
     top, left = random.uniform(0.0, [1.0 - height, 1.0 - width])
     box = tf.constant([top, left, top + height, left + width], tf.float32)
     mirrored = tf.cast(random.integers(2), tf.float32)
-    return _crop_and_flip(size)(whole, box, mirrored).numpy()
+    return _crop_and_flip(size)(large_image, box, mirrored).numpy()
 
 
 @functools.cache
@@ -155,11 +155,11 @@ def _crop_and_flip(size: int) -> Callable[..., tf.Tensor]:
 
 
 def _specified(layer: str | Mapping[str, Any], image_size: int) -> tuple[str, dict[str, Any]]:
-    given = dict(layer) if isinstance(layer, Mapping) else {"name": layer}
-    name = given.pop("name", None)
+    options = dict(layer) if isinstance(layer, Mapping) else {"name": layer}
+    name = options.pop("name", None)
     if not isinstance(name, str) or name not in LAYERS:
         raise unknown_name("augmentation", name, LAYERS)
-    arguments = {**LAYERS[name], **given}
+    arguments = {**LAYERS[name], **options}
     if name in _WITH_VALUE_RANGE:
         arguments["value_range"] = (0, 255)
     if name == "RandomCropAndResize":

@@ -5,7 +5,7 @@ import csv
 import json
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -89,12 +89,11 @@ def load(
     labels: dict[str, dict[str, None]] = {}
     for where, name, texts, split, row_labels in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name) or (folder / name if images == "ignore" else None)
-        if path is not None:
-            # Another spelling of a path is not another image, which could be in another split.
-            name = names.setdefault(os.path.abspath(path), name)
         if path is None:
             bad.add(where, f"the image {shown([name])} is missing")
             continue
+        # Another spelling of a path is not another image, which could be in another split.
+        name = names.setdefault(os.path.abspath(path), name)
         if split and split.lower() not in SPLIT_NAMES:
             bad.add(where, f"the split {split!r:.60} is not train, validation or test")
             continue
@@ -109,9 +108,9 @@ def load(
         paths[name] = path
         if row_labels is not None:
             labels.setdefault(name, {}).update(dict.fromkeys(row_labels))
-        found = list(filter(_has_words, map(clean_caption, texts)))
-        if found:
-            captions.setdefault(name, []).extend(found)
+        usable_captions = _usable_texts(texts)
+        if usable_captions:
+            captions.setdefault(name, []).extend(usable_captions)
         else:
             bad.add(where, f"the caption of {shown([name])} has no word")
     if not captions:
@@ -125,8 +124,8 @@ def load(
     records = []
     for name, texts in captions.items():
         if splits[name]:
-            found_labels = tuple(labels[name]) if name in labels else None
-            records.append(Record(name, paths[name], tuple(texts), splits[name], found_labels))
+            image_labels = tuple(labels[name]) if name in labels else None
+            records.append(Record(name, paths[name], tuple(texts), splits[name], image_labels))
         else:
             bad.add(name, f"it has no split in {table.name} while other images have one")
     if has_splits:
@@ -139,9 +138,9 @@ def _check_labels(table: Path, records: list[Record]) -> None:
     of_split: dict[str, set[str]] = {}
     for record in records:
         of_split.setdefault(record.split, set()).update(record.labels or ())
-    known = of_split.pop("train", set())
+    training_labels = of_split.pop("train", set())
     for split, names in of_split.items():
-        if known and (unknown := sorted(names - known)):
+        if training_labels and (unknown := sorted(names - training_labels)):
             raise InputError(
                 f"{table} has labels in the {split} split that no training image has ({shown(unknown)}): use"
                 " the same names in all splits"
@@ -158,6 +157,11 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
     raise InputError(
         f"there is no table {table}, neither in {folder} nor in the working directory: check data.table"
     )
+
+
+def _usable_texts(texts: Iterable[str]) -> list[str]:
+    """Captions or labels on one line each, without those that have no word."""
+    return [text for text in map(clean_caption, texts) if _has_words(text)]
 
 
 def _has_words(caption: str) -> bool:
@@ -207,9 +211,9 @@ def csv_rows(
     delimiter = max(",;\t", key=lines[0].count)
     # Where the header has spaces after its commas, quotation marks after spaces enclose fields.
     records = _csv_records(lines, {"delimiter": delimiter, "skipinitialspace": f"{delimiter} " in lines[0]})
-    _, header, error = next(records, (0, [], ""))
-    if error:
-        raise InputError(f"{table} is not CSV ({error}): save it as CSV or JSONL")
+    _, header, problem = next(records, (0, [], ""))
+    if problem:
+        raise InputError(f"{table} is not CSV ({problem}): save it as CSV or JSONL")
     spelled = {column.casefold(): column for column in (*columns, _LABELS) if column not in header}
     header = [spelled.get(name.strip().casefold(), name) for name in header]
     if not header:
@@ -221,10 +225,10 @@ def csv_rows(
                 names = ",".join(filter(None, columns))
                 advice = f"its first line must contain the names of its columns, {names}"
             raise InputError(f"{table} has no column {column!r} but {columns_there:.200}: {advice}")
-    for number, fields, error in records:
+    for number, fields, problem in records:
         where = f"{table} line {number}"
-        if error:
-            bad.add(where, error)
+        if problem:
+            bad.add(where, problem)
             continue
         row = dict.fromkeys(header, "") | dict(zip(header, fields, strict=False))
         # Several columns of the same name have a caption each.
@@ -240,9 +244,9 @@ def csv_rows(
         elif surplus:
             bad.add(where, f"it has more fields than columns: put the caption of {name} in quotes")
             continue
-        labels = row.get(_LABELS, "").strip()
-        found = list(filter(_has_words, map(clean_caption, labels.split("|")))) if labels else None
-        yield Row(where, name, texts, row.get(split_column, "").strip(), found)
+        label_field = row.get(_LABELS, "").strip()
+        labels = _usable_texts(label_field.split("|")) if label_field else None
+        yield Row(where, name, texts, row.get(split_column, "").strip(), labels)
 
 
 def _csv_records(lines: Sequence[str], format: dict[str, Any]) -> Iterator[tuple[int, list[str], str]]:
@@ -253,27 +257,27 @@ def _csv_records(lines: Sequence[str], format: dict[str, Any]) -> Iterator[tuple
     """
     position = 0
 
-    def rest() -> Iterator[str]:
+    def remaining_lines() -> Iterator[str]:
         nonlocal position
         while position < len(lines):
             position += 1
             yield lines[position - 1]
 
-    reader = csv.reader(rest(), **format)
+    reader = csv.reader(remaining_lines(), **format)
     while True:
-        start, error = position, ""
+        start, problem = position, ""
         try:
             fields = next(reader)
         except StopIteration:
             return
-        except csv.Error as found:
-            fields, error = [], f"it is not CSV ({found})"
+        except csv.Error as error:
+            fields, problem = [], f"it is not CSV ({error})"
         if position > start + 1 and _runs_on(lines[start:position], format):
             position = start + 1
-            reader = csv.reader(rest(), **format)
-            fields, error = [], _STRAY_QUOTATION_MARK
-        if fields or error:
-            yield start + 1, fields, error
+            reader = csv.reader(remaining_lines(), **format)
+            fields, problem = [], _STRAY_QUOTATION_MARK
+        if fields or problem:
+            yield start + 1, fields, problem
 
 
 def _runs_on(lines: Sequence[str], format: dict[str, Any]) -> bool:

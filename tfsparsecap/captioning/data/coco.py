@@ -89,17 +89,17 @@ def load(
     files = _caption_files(folder, captions)
     bad = BadRecords(on_bad_record)
     image_files = _ImageFiles(folder)
-    found: dict[str, tuple[_Entry, Path]] = {}
+    entries: dict[str, tuple[_Entry, Path]] = {}
     source: dict[str, Path] = {}
     absent, not_used = 0, 0
     for file in files:
         for entry in _entries(file, bad):
             name = entry.image_id
-            if name in found:
+            if name in entries:
                 also = "" if source[name] == file else f" of {source[name].name}"
                 bad.add(
                     f"{file} {entry.where}",
-                    f"the image {name} is a duplicate of {found[name][0].where}{also}",
+                    f"the image {name} is a duplicate of {entries[name][0].where}{also}",
                 )
             elif entry.split == "restval" and restval == "skip":
                 not_used += 1
@@ -109,19 +109,19 @@ def load(
                     name, f"{file.name} has {len(entry.captions)} captions of it but {entry.file} is missing"
                 )
             else:
-                found[name], source[name] = (entry, path or folder / entry.file), file
+                entries[name], source[name] = (entry, path or folder / entry.file), file
     named = ", ".join(map(str, files))
-    if not found and absent:
+    if not entries and absent:
         raise InputError(
             f"none of the {absent} images of {named} is in {folder}: unpack them there (train2014, val2014), "
             "or set data.images=ignore to train from features"
         )
-    if not found:
+    if not entries:
         first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
         raise InputError(f"{named} has no image with captions that can be used: correct it{first}")
 
     labels = image_labels(instance_files(folder, files))
-    records, notes = _split(found, source, seed, fractions)
+    records, notes = _split(entries, source, seed, fractions)
     records = [replace(record, labels=labels.get(record.image_id)) for record in records]
     if not_used:
         notes.append(f"{not_used} images of the split restval are not used because of data.restval=skip")
@@ -139,20 +139,20 @@ class _Entry(NamedTuple):
 
 
 def _split(
-    found: dict[str, tuple[_Entry, Path]], source: dict[str, Path], seed: int, fractions: Sequence[float]
+    entries: dict[str, tuple[_Entry, Path]], source: dict[str, Path], seed: int, fractions: Sequence[float]
 ) -> tuple[list[Record], list[str]]:
-    splits = {name: SPLIT_NAMES[entry.split] for name, (entry, _) in found.items() if entry.split}
-    rest, notes = [name for name in found if name not in splits], []
-    if rest:
-        files = ", ".join(dict.fromkeys(source[name].name for name in rest))
-        random_splits, note = seeded_splits(rest, seed, files, fractions)
+    splits = {name: SPLIT_NAMES[entry.split] for name, (entry, _) in entries.items() if entry.split}
+    notes = []
+    names_without_split = [name for name in entries if name not in splits]
+    if names_without_split:
+        files = ", ".join(dict.fromkeys(source[name].name for name in names_without_split))
+        random_splits, note = seeded_splits(names_without_split, seed, files, fractions)
         splits |= random_splits
         notes.append(note)
-    missing = [split for split in SPLITS if split not in splits.values()]
-    if missing and not rest:
+    elif missing := [split for split in SPLITS if split not in splits.values()]:
         files = ", ".join(dict.fromkeys(path.name for path in source.values()))
         notes.append(f"there are no {' or '.join(missing)} images in {files}")
-    records = [Record(name, path, entry.captions, splits[name]) for name, (entry, path) in found.items()]
+    records = [Record(name, path, entry.captions, splits[name]) for name, (entry, path) in entries.items()]
     return records, notes
 
 
@@ -161,25 +161,25 @@ def _caption_files(
 ) -> list[Path]:
     if captions is not None:
         names = [captions] if isinstance(captions, (str, os.PathLike)) else list(captions)
-        given: dict[Path, None] = {}
+        chosen_files: dict[Path, None] = {}
         for name in names:
             file = next((path for path in (folder / name, Path(name)) if path.is_file()), None)
             if file is None:
                 raise InputError(f"there is no caption file {name} in {folder}: check data.captions")
-            given[file] = None
-        if not given:
+            chosen_files[file] = None
+        if not chosen_files:
             raise InputError(
                 f"data.captions is empty: give caption files in {folder}, or leave it out to find them"
             )
-        return list(given)
+        return list(chosen_files)
     for pattern in (KARPATHY_FILE, "dataset_*.json", "annotations/captions_*.json", "captions_*.json"):
         files = sorted(path for path in folder.glob(pattern) if path.is_file())
         years = {year for path in files for year in _YEAR.findall(path.stem)}
         # MS-COCO 2014 and 2017 have the same images, split differently into train and val.
         if len(years) > 1 or (pattern == "dataset_*.json" and len(files) > 1):
-            found = ", ".join(path.name for path in files)
+            file_names = ", ".join(path.name for path in files)
             raise InputError(
-                f"{folder} has caption files of several data sets ({found}): "
+                f"{folder} has caption files of several data sets ({file_names}): "
                 f"choose with data.captions={files[0].relative_to(folder)}"
             )
         if files:
@@ -251,14 +251,14 @@ def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRec
             texts.setdefault(_number(annotation, "image_id"), []).append((number, annotation.get("caption")))
         except _Unusable as error:
             bad.add(f"{file} annotations[{number}]", str(error))
-    known = set()
+    image_ids = set()
     for number, entry in enumerate(images):
         where = f"images[{number}]"
         try:
             image_id = _number(entry, "id")
-            if image_id in known:
+            if image_id in image_ids:
                 raise _Unusable(f"the image {image_id} appears twice")
-            known.add(image_id)
+            image_ids.add(image_id)
             path = _image_file(entry, "file_name")
         except _Unusable as error:
             bad.add(f"{file} {where}", str(error))
@@ -269,7 +269,7 @@ def _official(file: Path, images: list[Any], annotations: list[Any], bad: BadRec
         else:
             bad.add(image_id, f"it has no caption in {file.name}")
     for image_id, orphans in texts.items():
-        if image_id not in known:
+        if image_id not in image_ids:
             bad.add(image_id, f"{file.name} has {len(orphans)} captions of it but no entry for the image")
 
 
@@ -296,7 +296,7 @@ def _is_text(value: Any) -> TypeGuard[str]:
     Spaces of all kinds are allowed: macOS writes a narrow one into the names of screenshots.
     """
     return isinstance(value, str) and all(
-        one.isprintable() or unicodedata.category(one) == "Zs" for one in value
+        character.isprintable() or unicodedata.category(character) == "Zs" for character in value
     )
 
 
@@ -351,14 +351,14 @@ def image_labels(files: Iterable[Path]) -> dict[str, tuple[str, ...]]:
         content = _parsed(file, advice)
         try:
             names = {entry["id"]: str(entry["name"]) for entry in content.get("categories", ())}
-            found: dict[str, set[str]] = {str(entry["id"]): set() for entry in content["images"]}
+            categories: dict[str, set[str]] = {str(entry["id"]): set() for entry in content["images"]}
             for entry in content["annotations"]:
-                found.setdefault(str(entry["image_id"]), set()).add(names[entry["category_id"]])
+                categories.setdefault(str(entry["image_id"]), set()).add(names[entry["category_id"]])
         except (AttributeError, KeyError, TypeError) as error:
             raise InputError(
                 f"{file} has another format, not MS-COCO's images, annotations and categories: {advice}"
             ) from error
-        labels |= {image: tuple(sorted(some)) for image, some in found.items()}
+        labels |= {image: tuple(sorted(image_categories)) for image, image_categories in categories.items()}
     return labels
 
 
@@ -379,10 +379,10 @@ class _ImageFiles:
         if parent not in self._places:
             own = [parent, f"images/{parent}", f"Images/{parent}"] if parent else []
             self._places[parent] = [*self._listed(own), *self._other_places]
-        for one in dict.fromkeys((name, _PREFIX.sub("", name))):
+        for spelling in dict.fromkeys((name, _PREFIX.sub("", name))):
             for place, names in self._places[parent]:
-                if one in names:
-                    return place / one
+                if spelling in names:
+                    return place / spelling
         return None
 
     def _listed(self, names: Sequence[str]) -> list[tuple[Path, frozenset[str]]]:

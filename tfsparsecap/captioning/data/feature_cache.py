@@ -80,8 +80,8 @@ def _function_of(content: bytes) -> Callable[[np.ndarray], np.ndarray]:
     """The function that a converted encoder computes."""
     from ai_edge_litert.interpreter import Interpreter
 
-    wanted = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    threads = int(wanted) if wanted.isdigit() else 0
+    setting = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    threads = int(setting) if setting.isdigit() else 0
     interpreter = Interpreter(model_content=content, num_threads=threads or os.cpu_count())
     interpreter.allocate_tensors()
     input_index, output_index = (

@@ -115,14 +115,14 @@ def _images(folder: Path) -> dict[str, Path]:
     places = [folder / name / inner for name in IMAGE_FOLDERS for inner in (name, "")]
     for place in [*places, folder]:
         if place.is_dir():
-            found = {
+            images = {
                 # Archives made on a Mac spell accents in two code points, the caption files in one.
                 unicodedata.normalize("NFC", path.name): path
                 for path in sorted(place.iterdir())
                 if path.suffix.lower() in IMAGE_SUFFIXES
             }
-            if found:
-                return found
+            if images:
+                return images
     raise InputError(f"there are no images in {folder}: put them in {folder / IMAGE_FOLDERS[0]}")
 
 
@@ -165,13 +165,13 @@ def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords)
 
 
 def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str, str], list[str]]:
-    found = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
-    files = {split: path for split, path in found.items() if path is not None}
+    paths = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
+    files = {split: path for split, path in paths.items() if path is not None}
     if not files:
         random_splits, note = seeded_splits(images, seed, str(folder))
         return random_splits, [note]
-    if len(files) < len(found):
-        missing = [SPLIT_FILES[split][0] for split in found if split not in files]
+    missing = [SPLIT_FILES[split][0] for split, path in paths.items() if path is None]
+    if missing:
         raise InputError(
             f"{folder} has {', '.join(path.name for path in files.values())} but not {', '.join(missing)}: "
             "add them, or remove all split files to get a random split"
@@ -192,6 +192,10 @@ def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str,
                     f"{name} is in the {splits[name]} and in the {split} split of {folder}: put it into one"
                 )
             splits[name] = split
-    rest = [name for name in images if name not in splits]
-    notes = [f"{len(rest)} images are in no split file and are not used ({shown(rest)})"] if rest else []
+    unused_names = [name for name in images if name not in splits]
+    notes = []
+    if unused_names:
+        notes.append(
+            f"{len(unused_names)} images are in no split file and are not used ({shown(unused_names)})"
+        )
     return splits, notes

@@ -77,7 +77,7 @@ class ImageFileSource:
         self.groups = np.zeros(len(records), np.int32)
         bad = BadRecords(on_bad_record)
         fits = len(records) * int(np.prod(shape)) <= MEMORY_LIMIT
-        self._kept = np.zeros((len(records), *shape), np.uint8) if fits else None
+        self._images = np.zeros((len(records), *shape), np.uint8) if fits else None
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             errors = counted(threads.map(self._try, range(len(records))), len(records), "reading", progress)
             for index, (record, error) in enumerate(zip(records, errors, strict=True)):
@@ -91,13 +91,13 @@ class ImageFileSource:
             image = read_image(self._paths[index], self._size)
         except InputError as error:
             return str(error)
-        if self._kept is not None:
-            self._kept[index] = image
+        if self._images is not None:
+            self._images[index] = image
         return None
 
     def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        if self._kept is not None:
-            return {"image": self._kept[indices]}
+        if self._images is not None:
+            return {"image": self._images[indices]}
         return {"image": np.stack([read_image(self._paths[index], self._size) for index in indices])}
 
 

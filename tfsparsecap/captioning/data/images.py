@@ -61,10 +61,10 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     try:
         if len(profile) > _LARGEST_PROFILE:
             return None
-        given = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        if _MODES.get(given.profile.xcolor_space.strip()) != mode:
+        source_profile = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if _MODES.get(source_profile.profile.xcolor_space.strip()) != mode:
             return None
-        transform = ImageCms.buildTransform(given, ImageCms.createProfile("sRGB"), mode, "RGB")
+        transform = ImageCms.buildTransform(source_profile, ImageCms.createProfile("sRGB"), mode, "RGB")
         if mode == "CMYK":
             return transform
         levels = np.linspace(0, 255, 6).astype(np.uint8)

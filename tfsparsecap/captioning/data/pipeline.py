@@ -1,4 +1,4 @@
-"""Batches for training and decoding."""
+"""Batches of images and captions for training, and of images for decoding, as `tf.data` data sets."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,20 +109,20 @@ class TrainingBatches:
         group = np.searchsorted(self.lengths, used)
         size = self.source.groups[self.record_of][shuffled[:, 0]]
         images = self.batch_size // self.captions_per_image
-        batches, lengths, rest = [], [], shuffled[:0]
+        batches, lengths, previous_leftovers = [], [], shuffled[:0]
         for same_size in np.unique(size):
-            left = shuffled[:0]
+            leftovers = shuffled[:0]
             for index, length in enumerate(self.lengths):
                 # Captions that do not fill a batch go to the next length, and those of the largest length to
                 # the next group of images.
-                pool = np.concatenate([left, shuffled[(group == index) & (size == same_size)]])
+                pool = np.concatenate([leftovers, shuffled[(group == index) & (size == same_size)]])
                 if length == self.lengths[-1]:
-                    pool = np.concatenate([rest, pool])
+                    pool = np.concatenate([previous_leftovers, pool])
                 full = len(pool) // images * images
                 batches.append(pool[:full].reshape(-1, self.batch_size))
                 lengths.append(np.full(len(batches[-1]), length, np.int64))
-                left = pool[full:]
-            rest = left
+                leftovers = pool[full:]
+            previous_leftovers = leftovers
         mixed = random.permutation(self.steps_per_epoch)
         rows = np.concatenate(batches)[mixed]
         views = random.integers(self.source.views, size=(len(rows), images))

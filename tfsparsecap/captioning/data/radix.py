@@ -159,4 +159,4 @@ class RadixTokenizer(Tokenizer):
 def _leading(tensor: tf.Tensor) -> list[int | tf.Tensor]:
     """The shape without the last axis; static where possible."""
     shape = tf.shape(tensor)
-    return [shape[axis] if known is None else known for axis, known in enumerate(tensor.shape[:-1])]
+    return [shape[axis] if size is None else size for axis, size in enumerate(tensor.shape[:-1])]

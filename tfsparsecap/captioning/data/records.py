@@ -1,4 +1,7 @@
-"""Records and bad records, which every data source returns, copies in two splits, and helpers for sources."""
+"""What every data source returns: images with their captions and splits, and records that cannot be used.
+
+Also here: helpers for sources, and the search for photographs that are in two splits.
+"""
 
 import hashlib
 import json
@@ -233,8 +236,8 @@ def images_in(folder: Path) -> list[Path]:
     Those in formats that cannot be read are among them, so that messages can say why.
     """
     suffixes = IMAGE_SUFFIXES | OTHER_IMAGE_SUFFIXES
-    found = (file for file in folder.iterdir() if file.suffix.lower() in suffixes)
-    return sorted(file for file in found if not file.name.startswith("."))
+    files = (file for file in folder.iterdir() if file.suffix.lower() in suffixes)
+    return sorted(file for file in files if not file.name.startswith("."))
 
 
 def shown(names: Iterable[str], limit: int = 3) -> str:
@@ -272,7 +275,9 @@ def copies_across_splits(records: Iterable[Record]) -> list[tuple[Record, Record
 
 def described(data: CaptionData, pairs: list[tuple[Record, Record]]) -> str:
     """Which photographs of a data set are in two splits, for a message."""
-    names = (f"{one.image_id} ({one.split}) is {two.image_id} ({two.split})" for one, two in pairs)
+    names = (
+        f"{first.image_id} ({first.split}) is {second.image_id} ({second.split})" for first, second in pairs
+    )
     count = f"{len(pairs)} photograph{'s' if len(pairs) > 1 else ''}"
     return f"{data.name} has {count} in two splits, {shown(names)}"
 

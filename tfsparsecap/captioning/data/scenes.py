@@ -302,11 +302,12 @@ def _is_complete(folder: Path, description: dict) -> bool:
     if not any(folder.iterdir()):
         return False
     try:
-        found = read_json(folder / "scenes.json", "")
+        existing_description = read_json(folder / "scenes.json", "")
     except InputError:
-        found = None
-    if found != description:
-        what = "scenes drawn with other settings" if isinstance(found, dict) else "something else"
+        existing_description = None
+    if existing_description != description:
+        is_scenes = isinstance(existing_description, dict)
+        what = "scenes drawn with other settings" if is_scenes else "something else"
         raise InputError(f"{folder} contains {what}: choose another folder for the scenes, or empty it")
     return True
 
@@ -314,7 +315,7 @@ def _is_complete(folder: Path, description: dict) -> bool:
 def _draw_folder(folder: Path, description: dict, counts: dict[str, int], image_size: int, seed: int) -> None:
     jobs = [(split, number) for split in SPLITS for number in range(counts[split])]
 
-    def one(job: tuple[str, int]) -> tuple[str, str, Scene, bytes]:
+    def draw_scene(job: tuple[str, int]) -> tuple[str, str, Scene, bytes]:
         split, number = job
         random = np.random.default_rng([seed, SPLITS.index(split), number])
         scene = random_scene(random, split)
@@ -331,7 +332,7 @@ def _draw_folder(folder: Path, description: dict, counts: dict[str, int], image_
                 writer = csv.writer(file)
                 writer.writerow(["image", "caption", "split"])
                 with ThreadPoolExecutor(os.cpu_count()) as threads:
-                    for name, split, scene, content in threads.map(one, jobs):
+                    for name, split, scene, content in threads.map(draw_scene, jobs):
                         (temporary / "Images" / name).write_bytes(content)
                         writer.writerows([name, caption, split] for caption in scene.captions())
             (temporary / "scenes.json").write_text(json.dumps(description), encoding="utf-8")

@@ -233,14 +233,14 @@ class TFLiteCaptioner(CaptionGenerator):
 
     def _outputs(self, image: np.ndarray | None, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of the graph; arguments and errors as of `token_ids`."""
-        given = features if image is None else {"image": image, **features}
-        if given.keys() != self._inputs_of_graph.keys():
+        inputs = features if image is None else {"image": image, **features}
+        if inputs.keys() != self._inputs_of_graph.keys():
             raise InputError(
-                f"{self.path} takes {' and '.join(self.input_names)}, not {' and '.join(given) or 'nothing'}"
+                f"{self.path} takes {' and '.join(self.input_names)}, not {' and '.join(inputs) or 'nothing'}"
             )
         feeds = {}
         for name, (shape, dtype) in self._inputs_of_graph.items():
-            value = np.asarray(given[name])
+            value = np.asarray(inputs[name])
             if self.features_shape is not None and value.ndim == 2 and value.shape[1:] == shape[2:]:
                 # The graph ignores regions that are all zeros.
                 value = np.pad(value, ((0, max(0, shape[1] - len(value))), (0, 0)))

@@ -81,8 +81,9 @@ class Calibration:
             probabilities: of the objects in each image, 0 to 1, [images, K]; empty without objects.
 
         Examples:
-            >>> found = Calibration.fit([-5.0, -6.0, -20.0, -22.0], [8, 8, 8, 8], [True, True, False, False])
-            >>> found.probability(-5.0, 8) > 0.7 > 0.3 > found.probability(-22.0, 8)
+            >>> good = [True, True, False, False]
+            >>> calibration = Calibration.fit([-5.0, -6.0, -20.0, -22.0], [8, 8, 8, 8], good)
+            >>> calibration.probability(-5.0, 8) > 0.7 > 0.3 > calibration.probability(-22.0, 8)
             True
         """
         columns = {
@@ -168,9 +169,10 @@ def _newton(values: np.ndarray, targets: np.ndarray) -> list[float]:
 
     weights = np.zeros(inputs.shape[1])
     for _ in range(_STEPS):
-        found = 1 / (1 + np.exp(-(inputs @ weights)))
-        gradient = inputs.T @ (found - targets)
-        hessian = (inputs * (found * (1 - found))[:, None]).T @ inputs + 1e-9 * np.eye(len(weights))
+        probabilities = 1 / (1 + np.exp(-(inputs @ weights)))
+        gradient = inputs.T @ (probabilities - targets)
+        curvatures = probabilities * (1 - probabilities)
+        hessian = (inputs * curvatures[:, None]).T @ inputs + 1e-9 * np.eye(len(weights))
         step, size = np.linalg.solve(hessian, gradient), 1.0
         while size > 1e-6 and loss(weights - size * step) > loss(weights):
             size /= 2
@@ -203,8 +205,8 @@ def is_good(caption: str, references: Sequence[str], function_words: Sequence[st
         True
     """
     named = set(light_tokenize(caption).split()) - set(function_words)
-    known = {word for reference in references for word in light_tokenize(reference).split()}
-    return bool(named) and 2 * len(named & known) >= len(named)
+    reference_words = {word for reference in references for word in light_tokenize(reference).split()}
+    return bool(named) and 2 * len(named & reference_words) >= len(named)
 
 
 def reliability(confidences: Sequence[float], good: Sequence[bool], bins: int = 10) -> dict[str, Any]:
@@ -226,15 +228,15 @@ def reliability(confidences: Sequence[float], good: Sequence[bool], bins: int = 
         >>> reliability([0.5, 0.5, 1.0, 1.0], [True, False, True, False], bins=2)["error"]
         0.25
     """
-    values, is_good_ = np.asarray(confidences, float), np.asarray(good, float)
+    values, outcomes = np.asarray(confidences, float), np.asarray(good, float)
     groups = [group for group in np.array_split(np.argsort(values, kind="stable"), bins) if len(group)]
-    table = [(float(values[one].mean()), float(is_good_[one].mean()), len(one)) for one in groups]
+    table = [(float(values[group].mean()), float(outcomes[group].mean()), len(group)) for group in groups]
     return {
         "error": sum(abs(mean - share) * count for mean, share, count in table) / len(values),
         # The mean of |x| is sqrt(2 / pi) standard deviations of a normal distribution.
         "chance": sum(math.sqrt(2 / math.pi * mean * (1 - mean) * count) for mean, _, count in table)
         / len(values),
-        "good": float(is_good_.mean()),
+        "good": float(outcomes.mean()),
         "sure": float(np.mean(values >= NOT_SURE)),
         "table": table,
     }

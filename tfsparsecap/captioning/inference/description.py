@@ -20,10 +20,10 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 def _join_pieces(tokens: list[str]) -> str:
     """SentencePiece's text: U+2581 is a space, `<0xNN>` is a byte."""
-    found = (_BYTE.fullmatch(token) for token in tokens)
+    matches = (_BYTE.fullmatch(token) for token in tokens)
     parts = [
-        bytes([int(byte[1], 16)]) if byte else token.replace("\u2581", " ").encode()
-        for token, byte in zip(tokens, found, strict=True)
+        bytes([int(match[1], 16)]) if match else token.replace("\u2581", " ").encode()
+        for token, match in zip(tokens, matches, strict=True)
     ]
     return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
@@ -71,7 +71,8 @@ def _is_id(value: Any) -> bool:
 
 
 #: Entries of `captioner.json`: of the graph, of the vocabulary.
-DIGESTS = GRAPH, VOCABULARY = "graph_sha256", "vocabulary_sha256"
+GRAPH, VOCABULARY = "graph_sha256", "vocabulary_sha256"
+DIGESTS = (GRAPH, VOCABULARY)
 
 
 class ChangedFile(InputError):
@@ -89,10 +90,10 @@ def digests(graph: bytes, vocabulary: bytes | None) -> dict[str, str]:
         >>> digests(b"", None)["graph_sha256"][:8]
         'e3b0c442'
     """
-    found = {GRAPH: _digest(graph)}
+    entries = {GRAPH: _digest(graph)}
     if vocabulary is not None:
-        found[VOCABULARY] = _digest(vocabulary)
-    return found
+        entries[VOCABULARY] = _digest(vocabulary)
+    return entries
 
 
 def check_digests(

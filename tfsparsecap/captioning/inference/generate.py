@@ -183,10 +183,10 @@ class CaptionGenerator(ABC):
             >>> [str(captions[0]) for captions in captioner.generate("photos/")]  # doctest: +SKIP
             ['a red square left of a star', 'a green triangle']
         """
-        one = self._is_one(images, features is not None)
-        found = []
+        is_single = self._is_single(images, features is not None)
+        results = []
         for captions in self.stream(
-            [images] if one else images,
+            [images] if is_single else images,
             beam=beam,
             samples=samples,
             features=features,
@@ -197,8 +197,8 @@ class CaptionGenerator(ABC):
         ):
             if captions.error is not None:
                 raise captions.error
-            found.append(captions)
-        return found[0] if one else found
+            results.append(captions)
+        return results[0] if is_single else results
 
     def stream(
         self,
@@ -225,17 +225,17 @@ class CaptionGenerator(ABC):
         search = self.search(beam, samples, **sampling)
         rows = self._read(images) if features is None else self._read_features(images, Path(features))
         while batch := list(islice(rows, self.batch_size)):
-            inputs = [given for _, given in batch if not isinstance(given, InputError)]
-            found = iter(search(inputs) if inputs else [])
-            for name, given in batch:
-                if isinstance(given, InputError):
-                    yield Captions(image=name, error=given)
+            readable = [inputs for _, inputs in batch if not isinstance(inputs, InputError)]
+            results = iter(search(readable) if readable else [])
+            for name, inputs_or_error in batch:
+                if isinstance(inputs_or_error, InputError):
+                    yield Captions(image=name, error=inputs_or_error)
                 else:
-                    captions = next(found)
+                    captions = next(results)
                     captions.image = name
                     yield captions
 
-    def _is_one(self, images: Any, ids: bool) -> bool:
+    def _is_single(self, images: Any, ids: bool) -> bool:
         """Whether `images` is one image and not several."""
         if isinstance(images, str | os.PathLike):
             return ids or not os.path.isdir(images)
@@ -250,7 +250,7 @@ class CaptionGenerator(ABC):
             if isinstance(image, str | os.PathLike) and os.path.isdir(image):
                 files = images_in(Path(image))
                 if not files:
-                    below = next((str(one) for one in sorted(Path(image).iterdir()) if one.is_dir()), None)
+                    below = next((str(path) for path in sorted(Path(image).iterdir()) if path.is_dir()), None)
                     hint = f"; its folders are not searched: give them, such as {below}" if below else ""
                     yield str(image), InputError(f"there are no images in the folder {image}{hint}")
             for file in files:
@@ -280,12 +280,12 @@ class CaptionGenerator(ABC):
 
     def _regions(self, image: Any) -> Inputs:
         """The inputs of a captioner of region features."""
-        given = image if isinstance(image, Mapping) else {"features": image}
-        features, size = _array(given.get("features")), self.feature_size
+        inputs = image if isinstance(image, Mapping) else {"features": image}
+        features, size = _array(inputs.get("features")), self.feature_size
         regions = len(features) if features is not None and features.ndim else 0
         shapes = {"features": (regions, size), "boxes": (regions, 4), "pooled": (size,)}
-        names = [name for name in shapes if name in given and name in self.input_names]
-        arrays = {name: array for name in names if (array := _array(given[name])) is not None}
+        names = [name for name in shapes if name in inputs and name in self.input_names]
+        arrays = {name: array for name in names if (array := _array(inputs[name])) is not None}
         if not regions or any(
             name not in arrays or arrays[name].dtype.kind not in "fiu" or arrays[name].shape != shapes[name]
             for name in names

@@ -90,8 +90,12 @@ def model_card(
     """
     from huggingface_hub import EvalResult, ModelCardData
 
-    found = description.get("scores") or {}
-    scores = {title: found[key] for key, title in _SCORES.items() if isinstance(found.get(key), int | float)}
+    evaluation = description.get("scores") or {}
+    scores = {
+        title: evaluation[key]
+        for key, title in _SCORES.items()
+        if isinstance(evaluation.get(key), int | float)
+    }
     metadata = ModelCardData(
         library_name="tfsparsecap",
         pipeline_tag="image-to-text",
@@ -109,7 +113,7 @@ def model_card(
         install=_install(),
         kind=_kind(description, config),
         megabytes=size / 1e6,
-        scores=_scores(scores, found, description["beam"]),
+        scores=_scores(scores, evaluation, description["beam"]),
         confidence=_confidence(description),
         data=f"{data}. {_TERMS[config.data.kind]}",
         licence=licence,
@@ -138,28 +142,32 @@ def _kind(description: dict[str, Any], config: Config) -> str:
     )
 
 
-def _scores(scores: dict[str, float], found: dict[str, Any], beam: int) -> str:
+def _scores(scores: dict[str, float], evaluation: dict[str, Any], beam: int) -> str:
     if not scores:
         return "The run was not evaluated."
-    images = f"{found['images']} images of the test split" if "images" in found else "the test split"
+    images = (
+        f"{evaluation['images']} images of the test split" if "images" in evaluation else "the test split"
+    )
     return (
         "| score | |\n| --- | --- |\n"
         + "".join(f"| {title} | {value:.3f} |\n" for title, value in scores.items())
-        + f"\nOf the trained model, with beam {found.get('beam', beam)}, on {images}, before weights were"
-        f" rounded; the file has beam {beam}."
+        + f"\nOf the trained model, with beam {evaluation.get('beam', beam)}, on {images}, before weights"
+        f" were rounded; the file has beam {beam}."
     )
 
 
 def _confidence(description: dict[str, Any]) -> str:
-    found = description.get("confidence")
-    if not found:
+    confidence = description.get("confidence")
+    if not confidence:
         return "The file has no confidence."
-    return f"The confidence of a caption was calibrated on {found['images']} validation images."
+    return f"The confidence of a caption was calibrated on {confidence['images']} validation images."
 
 
 def _encoder_licence(config: Config) -> str:
     encoder = config.model.encoder
-    if encoder is None or encoder.weights is None:
-        return "none, it started from random weights" if encoder is not None else "none, it has no encoder"
+    if encoder is None:
+        return "none, it has no encoder"
+    if encoder.weights is None:
+        return "none, it started from random weights"
     entry = entry_of(encoder.network)
     return f"{entry.licence} ({encoder.network})" if entry else f"see {encoder.network}"

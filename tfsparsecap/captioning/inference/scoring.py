@@ -1,4 +1,4 @@
-"""Scores of captions, and the files that captions are in."""
+"""Scores of generated captions (BLEU, CIDEr and others), and the files that captions are in."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -100,28 +100,28 @@ def all_scores_of(
     """
     captions = list(captions)
     references, texts, without = _by_image(captions)
-    found = compute_scores(
+    scores = compute_scores(
         references, texts, metrics, spice_folder=spice_folder, fetch_spice=fetch_spice, progress=progress
     )
     statistics: dict[str, Any] = caption_statistics(texts.values(), training_captions)
-    known = [(one.confidence, one) for one in captions if one.confidence is not None]
-    if known:
+    rated = [(caption.confidence, caption) for caption in captions if caption.confidence is not None]
+    if rated:
         words = (rules or SearchOptions()).function_words
-        good = [is_good(one.caption, one.references, words) for _, one in known]
-        statistics["confidence"] = reliability([confidence for confidence, _ in known], good)
-    not_computed = dict(found.not_computed)
+        good = [is_good(caption.caption, caption.references, words) for _, caption in rated]
+        statistics["confidence"] = reliability([confidence for confidence, _ in rated], good)
+    not_computed = dict(scores.not_computed)
     if "uniqueness" not in statistics:
         not_computed["uniqueness"] = "there are no training captions to compare with"
     return {
-        **found.values,
+        **scores.values,
         "exact_match": exact_match(references, texts),
         **statistics,
-        **fault_statistics([one.faults(rules) for one in captions]),
+        **fault_statistics([caption.faults(rules) for caption in captions]),
         "empty_captions": sum(not light_tokenize(text) for text in texts.values()),
         "without_references": without,
-        "tokenizer": found.tokenizer,
+        "tokenizer": scores.tokenizer,
         "not_computed": not_computed,
-        "seconds": found.seconds,
+        "seconds": scores.seconds,
     }
 
 
@@ -140,15 +140,19 @@ def object_scores_of(
     """
     if not names:
         return {}
-    known = [(one, one.labels) for one in captions if one.labels is not None]
-    scores = object_scores((Labelled(one.caption, labels, one.references) for one, labels in known), names)
-    both = set(names) & set(predicted)
-    pairs = [(both & set(one.objects or ()), both & set(labels)) for one, labels in known]
-    right = sum(len(found & labelled) for found, labelled in pairs)
-    for name, objects in zip(_QUALITY, zip(*pairs, strict=True), strict=False):
-        count = sum(map(len, objects))
-        if count:
-            scores[f"objects_{name}"] = right / count
+    labelled = [(caption, caption.labels) for caption in captions if caption.labels is not None]
+    scores = object_scores(
+        (Labelled(caption.caption, labels, caption.references) for caption, labels in labelled), names
+    )
+    common = set(names) & set(predicted)
+    pairs = [(common & set(caption.objects or ()), common & set(labels)) for caption, labels in labelled]
+    right = sum(len(objects & labels) for objects, labels in pairs)
+    predicted_count = sum(len(objects) for objects, _ in pairs)
+    labelled_count = sum(len(labels) for _, labels in pairs)
+    if predicted_count:
+        scores["objects_precision"] = right / predicted_count
+    if labelled_count:
+        scores["objects_recall"] = right / labelled_count
     return scores
 
 
@@ -163,12 +167,12 @@ def _by_image(
     references: dict[str, Sequence[str]] = {}
     texts: dict[str, str] = {}
     without: list[str] = []
-    for one in captions:
-        if any(map(light_tokenize, one.references)):
-            references[one.image_id] = [spaced(folded(text)) for text in one.references]
-            texts[one.image_id] = spaced(folded(one.caption))
+    for caption in captions:
+        if any(map(light_tokenize, caption.references)):
+            references[caption.image_id] = [spaced(folded(text)) for text in caption.references]
+            texts[caption.image_id] = spaced(folded(caption.caption))
         else:
-            without.append(one.image_id)
+            without.append(caption.image_id)
     if not texts:
         reason = f"none of the {len(without)} images has a reference with a word in it" if without else ""
         raise InputError(
@@ -204,20 +208,20 @@ def scores_table(scores: dict[str, Any]) -> list[tuple[str, str]]:
         counts = ", ".join(f"{name}: {count}" for name, count in scores["faults"].items())
         rows.append(("faulty captions", shares + f" ({counts})" * bool(counts)))
     if "confidence" in scores:
-        found = scores["confidence"]
+        confidence = scores["confidence"]
         rows.append(
             (
                 "confidence",
-                f"calibration error {found['error']:.3f} ({found['chance']:.3f} by chance);"
-                f" {found['good']:.1%} of the captions are good,"
-                f" {found['sure']:.1%} have a confidence of at least {NOT_SURE:.0%}",
+                f"calibration error {confidence['error']:.3f} ({confidence['chance']:.3f} by chance);"
+                f" {confidence['good']:.1%} of the captions are good,"
+                f" {confidence['sure']:.1%} have a confidence of at least {NOT_SURE:.0%}",
             )
         )
-        pairs = ", ".join(f"{mean:.0%} {share:.0%}" for mean, share, _ in found["table"])
+        pairs = ", ".join(f"{mean:.0%} {share:.0%}" for mean, share, _ in confidence["table"])
         rows.append(("confidence, share of good captions", pairs))
     if "weights" in scores:
-        kept = f"{scores['nonzero_weights']:,} of {scores['weights']:,}"
-        rows.append(("sparsity", f"{scores['sparsity']:.2%}, {kept} weights are not zero"))
+        nonzero = f"{scores['nonzero_weights']:,} of {scores['weights']:,}"
+        rows.append(("sparsity", f"{scores['sparsity']:.2%}, {nonzero} weights are not zero"))
     if "ms_per_image" in scores:
         threads = f", on one of {scores['threads']} threads" if scores.get("threads", 1) > 1 else ""
         rows.append(("latency", f"{scores['ms_per_image']:.1f} ms per image on this machine{threads}"))
@@ -331,11 +335,11 @@ def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int
             f"the references lack {_images(unknown)} of the results: remove these results, or give the"
             " references of the same data set"
         )
-    found = [
+    joined = [
         ImageCaption(image, text, 0.0, tuple(by_image[image]), labels=labels.get(image))
         for image, text in captions.items()
     ]
-    return found, len(by_image) - len(captions)
+    return joined, len(by_image) - len(captions)
 
 
 def caption_texts(captions: Any) -> list[str]:

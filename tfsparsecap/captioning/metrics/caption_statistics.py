@@ -3,6 +3,7 @@
 Faulty captions are no complete sentences or repeat themselves, by the rules of `search_options`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -35,8 +36,9 @@ def caption_statistics(
         InputError: there are no captions.
 
     Examples:
-        >>> found = caption_statistics(["a dog", "A dog.", "a cat runs"], ["a cat runs", "a cat sits"])
-        >>> [round(found[name], 3) for name in ("uniqueness", "distinct", "mean_length", "vocabulary_share")]
+        >>> statistics = caption_statistics(["a dog", "A dog.", "a cat runs"], ["a cat runs", "a cat sits"])
+        >>> names = ("uniqueness", "distinct", "mean_length", "vocabulary_share")
+        >>> [round(statistics[name], 3) for name in names]
         [0.667, 0.667, 2.333, 0.75]
     """
     texts = [light_tokenize(caption) for caption in captions]
@@ -48,14 +50,14 @@ def caption_statistics(
         "mean_length": sum(len(text.split()) for text in texts) / len(texts),
         "vocabulary_used": len(words),
     }
-    known = {light_tokenize(caption) for caption in training_captions or ()}
-    known_words = {word for text in known for word in text.split()}
-    if not known_words:
+    training_texts = {light_tokenize(caption) for caption in training_captions or ()}
+    training_words = {word for text in training_texts for word in text.split()}
+    if not training_words:
         return statistics
     return {
-        "uniqueness": sum(text not in known for text in texts) / len(texts),
+        "uniqueness": sum(text not in training_texts for text in texts) / len(texts),
         **statistics,
-        "vocabulary_share": len(words & known_words) / len(known_words),
+        "vocabulary_share": len(words & training_words) / len(training_words),
     }
 
 
@@ -104,17 +106,20 @@ def text_faults(caption: str, rules: SearchOptions | None = None) -> tuple[str, 
         >>> text_faults("a man on a bench near a man on a bench")
         ('words repeated',)
     """
-    rules = rules or SearchOptions()
-    words, size, functions = light_tokenize(caption).split(), rules.no_repeat_ngram, set(rules.function_words)
+    words = light_tokenize(caption).split()
     if not words:
         return (NO_WORD,)
-    found = {UNKNOWN_WORD: _UNKNOWN in words, FUNCTION_WORD: words[-1] in functions}
+    rules = rules or SearchOptions()
+    size, functions = rules.no_repeat_ngram, set(rules.function_words)
+    faults = {UNKNOWN_WORD: _UNKNOWN in words, FUNCTION_WORD: words[-1] in functions}
     if size:
-        ngrams = [tuple(words[at : at + size]) for at in range(len(words) - size + 1)]
-        found[TWICE_IN_A_ROW] = any(one == two for one, two in pairwise(words))
-        found[THREE_TIMES] = bool(functions) and any(words.count(one) > 2 for one in set(words) - functions)
-        found[REPEATED] = len(set(ngrams)) < len(ngrams)
-    return tuple(name for name, broken in found.items() if broken)
+        ngrams = [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]
+        faults[TWICE_IN_A_ROW] = any(first == second for first, second in pairwise(words))
+        faults[THREE_TIMES] = bool(functions) and any(
+            words.count(word) > 2 for word in set(words) - functions
+        )
+        faults[REPEATED] = len(set(ngrams)) < len(ngrams)
+    return tuple(name for name, is_present in faults.items() if is_present)
 
 
 def fault_statistics(faults: Iterable[Sequence[str]]) -> dict[str, float | dict[str, int]]:
@@ -131,12 +136,10 @@ def fault_statistics(faults: Iterable[Sequence[str]]) -> dict[str, float | dict[
         >>> fault_statistics([(), ("word three times", "words repeated"), (), ("no word",)])["repetitive"]
         0.25
     """
-    of_captions = [set(found) for found in faults]
-    counts = {name: sum(name in found for found in of_captions) for name in (*_INCOMPLETE, *_REPETITIVE)}
+    fault_sets = [set(names) for names in faults]
+    counts = Counter({name: sum(name in names for names in fault_sets) for name in _INCOMPLETE + _REPETITIVE})
     return {
-        "incomplete": sum(not found.isdisjoint(_INCOMPLETE) for found in of_captions) / len(of_captions),
-        "repetitive": sum(not found.isdisjoint(_REPETITIVE) for found in of_captions) / len(of_captions),
-        "faults": {
-            name: counts[name] for name in sorted(counts, key=lambda name: -counts[name]) if counts[name]
-        },
+        "incomplete": sum(not names.isdisjoint(_INCOMPLETE) for names in fault_sets) / len(fault_sets),
+        "repetitive": sum(not names.isdisjoint(_REPETITIVE) for names in fault_sets) / len(fault_sets),
+        "faults": {name: count for name, count in counts.most_common() if count},
     }

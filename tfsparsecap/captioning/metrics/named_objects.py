@@ -175,8 +175,8 @@ def object_scores(captions: Iterable[Labelled], names: Iterable[str]) -> dict[st
 
     Examples:
         >>> caption = Labelled("a man rides a horse", ["horse"], ["A person is on a horse."])
-        >>> found = object_scores([caption], SYNONYMS)
-        >>> found["object_recall"], found["object_hallucination"], found["CHAIR_s"]
+        >>> scores = object_scores([caption], SYNONYMS)
+        >>> scores["object_recall"], scores["object_hallucination"], scores["CHAIR_s"]
         (1.0, 1.0, 0.0)
     """
     phrases = _phrases(_all_folded(names))
@@ -199,8 +199,8 @@ def object_scores(captions: Iterable[Labelled], names: Iterable[str]) -> dict[st
         "CHAIR_s": list(map(any, wrong_united)),
         "CHAIR_i": list(itertools.chain(*wrong_united)),
     }
-    found = {name: sum(values) / len(values) for name, values in shares.items() if values}
-    return {"object_images": len(wrong), **found}
+    scores = {name: sum(values) / len(values) for name, values in shares.items() if values}
+    return {"object_images": len(wrong), **scores}
 
 
 def named_objects(caption: str, names: Collection[str] = SYNONYMS.keys()) -> list[str]:
@@ -251,15 +251,19 @@ def _phrases_of(names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
 
 
 def _named(caption: str, phrases: Mapping[tuple[str, ...], str]) -> list[str]:
-    longest, words = max(map(len, phrases)), [*_folded(caption).split(), "."]
-    found, at = [], 0
-    while at < len(words):
-        sizes = (size for size in range(longest, 0, -1) if tuple(words[at : at + size]) in phrases)
-        size = next(sizes, 0)
-        name = phrases[tuple(words[at : at + size])] if size else ""
-        found += [name] if name else []
-        at += size or 1
-    return found
+    longest = max(map(len, phrases))
+    words = [*_folded(caption).split(), "."]
+    objects, position = [], 0
+    while position < len(words):
+        candidates = (tuple(words[position : position + size]) for size in range(longest, 0, -1))
+        phrase = next((candidate for candidate in candidates if candidate in phrases), None)
+        if phrase is None:
+            position += 1
+            continue
+        if phrases[phrase]:
+            objects.append(phrases[phrase])
+        position += len(phrase)
+    return objects
 
 
 def _folded(text: str) -> str:
@@ -291,9 +295,9 @@ def _with_plurals(phrases: Iterable[str]) -> list[str]:
 
 def _plural(noun: str) -> str:
     """The plural of a noun, of a compound that of its last word."""
-    for one, many in _PLURALS.items():
-        if noun.endswith(one):
-            return noun.removesuffix(one) + many
+    for singular, plural in _PLURALS.items():
+        if noun.endswith(singular):
+            return noun.removesuffix(singular) + plural
     if noun.endswith(("s", "x", "z", "ch", "sh")):
         return f"{noun}es"
     if noun.endswith("y") and noun[-2:-1] not in tuple("aeiou"):

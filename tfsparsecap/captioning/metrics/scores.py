@@ -53,20 +53,20 @@ class _Input:
         return scorer.compute_score(self.references, captions, **options)
 
 
-def _bleu(given: _Input) -> dict[str, float]:
-    scores, _ = given.scores(Bleu(4), verbose=0)
+def _bleu(inputs: _Input) -> dict[str, float]:
+    scores, _ = inputs.scores(Bleu(4), verbose=0)
     return {f"BLEU-{size}": float(value) for size, value in enumerate(scores, start=1)}
 
 
-def _ciders(given: _Input) -> np.ndarray:
+def _ciders(inputs: _Input) -> np.ndarray:
     """The CIDEr of each image; their mean is the CIDEr."""
-    first, *others = map(_ngrams, given.references.values())
+    first, *others = map(_ngrams, inputs.references.values())
     if all(ngrams == first for ngrams in others):
         raise InputError(
             "CIDEr weights n-grams by how few images have them in their references, and here all images"
-            f" ({len(given.references)}) have the same n-grams: score more images together"
+            f" ({len(inputs.references)}) have the same n-grams: score more images together"
         )
-    return given.scores(Cider())[1]
+    return inputs.scores(Cider())[1]
 
 
 def _ngrams(references: Sequence[str]) -> set[tuple[str, ...]]:
@@ -79,18 +79,18 @@ def _ngrams(references: Sequence[str]) -> set[tuple[str, ...]]:
     }
 
 
-def _spice(given: _Input) -> dict[str, float]:
+def _spice(inputs: _Input) -> dict[str, float]:
     find_java()  # before a large download
-    jars = spice_jars(given.jars, fetch=given.fetch)
-    return {"SPICE": spice(given.references, given.captions, jars, given.progress)}
+    jars = spice_jars(inputs.jars, fetch=inputs.fetch)
+    return {"SPICE": spice(inputs.references, inputs.captions, jars, inputs.progress)}
 
 
 _METRICS: dict[str, Callable[[_Input], dict[str, float]]] = {
     "BLEU": _bleu,
-    "METEOR": lambda given: {"METEOR": meteor(given.references, given.captions, given.progress)},
-    "ROUGE-L": lambda given: {"ROUGE-L": float(given.scores(Rouge())[0])},
-    "ROUGE-1": lambda given: {"ROUGE-1": rouge_1(given.references, given.captions)},
-    "CIDEr": lambda given: {"CIDEr": float(np.mean(_ciders(given)))},
+    "METEOR": lambda inputs: {"METEOR": meteor(inputs.references, inputs.captions, inputs.progress)},
+    "ROUGE-L": lambda inputs: {"ROUGE-L": float(inputs.scores(Rouge())[0])},
+    "ROUGE-1": lambda inputs: {"ROUGE-1": rouge_1(inputs.references, inputs.captions)},
+    "CIDEr": lambda inputs: {"CIDEr": float(np.mean(_ciders(inputs)))},
     "SPICE": _spice,
 }
 _TOKENIZERS: dict[str, Callable[[Sequence[str]], list[str]]] = {
@@ -146,11 +146,11 @@ def compute_scores(
         except InputError as error:
             not_computed["PTB tokenizer"] = str(error)
     seconds["tokenizer"] = time.perf_counter() - start
-    given = _Input(*words, spice_folder, fetch_spice, progress)
+    inputs = _Input(*words, spice_folder, fetch_spice, progress)
     for name in dict.fromkeys(metrics):
         start = time.perf_counter()
         try:
-            values.update(_METRICS[name](given))
+            values.update(_METRICS[name](inputs))
             seconds[name] = time.perf_counter() - start
         except InputError as error:
             not_computed[name] = str(error)

@@ -95,8 +95,8 @@ def spice(
             gigabytes=8,
         )
         try:
-            found = json.loads((folder / "out.json").read_text(encoding="utf-8"))
-            scores = {row["image_id"]: row["scores"]["All"]["f"] for row in found}
+            results = json.loads((folder / "out.json").read_text(encoding="utf-8"))
+            scores = {result["image_id"]: result["scores"]["All"]["f"] for result in results}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"SPICE wrote no readable result ({error})") from error
     values = [scores.get(number) for number in range(len(rows))]
@@ -174,6 +174,8 @@ def _fetch(maven: str, name: str, folder: Path) -> None:
         reason = (lines or ["it wrote no file"])[0].strip()[:200]
         raise InputError(f"Maven could not download {name}: {reason}")
     with (folder / name).open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != digest:
-        raise InputError(f"Maven downloaded another file as {name}: its SHA-256 is {found}, not {digest}")
+        file_digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if file_digest != digest:
+        raise InputError(
+            f"Maven downloaded another file as {name}: its SHA-256 is {file_digest}, not {digest}"
+        )

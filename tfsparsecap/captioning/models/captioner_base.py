@@ -1,4 +1,7 @@
-"""The interface between captioners and everything that trains, decodes, evaluates and exports them."""
+"""Base class of captioners: Keras models that generate a caption of an image token by token.
+
+It is the interface between captioners and everything that trains, decodes, evaluates and exports them.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -269,9 +272,10 @@ def masked_cross_entropy(
         # One operation with a gradient of its own: half of the time of a sum of two losses.
         size, share = logits.shape[-1], 1.0 if taught is None else 1.0 - teacher_weight
         every = share * label_smoothing / size
-        wanted = tf.one_hot(targets, size, share * (1.0 - label_smoothing) + every, every)
-        wanted = wanted if taught is None else wanted + teacher_weight * taught
-        losses = tf.nn.softmax_cross_entropy_with_logits(wanted, logits)
+        probabilities = tf.one_hot(targets, size, share * (1.0 - label_smoothing) + every, every)
+        if taught is not None:
+            probabilities += teacher_weight * taught
+        losses = tf.nn.softmax_cross_entropy_with_logits(probabilities, logits)
     else:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
     return tf.reduce_sum(tf.where(targets == pad_id, 0.0, losses))

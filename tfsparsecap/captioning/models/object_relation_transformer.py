@@ -44,12 +44,12 @@ class ObjectRelationTransformer(TransformerCaptioner):
     encoder_layer = RelationEncoderLayer
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        given, mask = self.regions(inputs, training)
-        relations = ops.cast(box_relations(self._boxes(inputs, given)), self.compute_dtype)
-        x, unseen = self.embedded_features(given, mask, training)
+        features, mask = self.regions(inputs, training)
+        relations = ops.cast(box_relations(self._boxes(inputs, features)), self.compute_dtype)
+        x, unseen = self.embedded_features(features, mask, training)
         for index in self.encoder_order:
             x = self.encoder_layers[index](x, relations, unseen, training=training)
-        return self.image_memory(x, unseen) | self.object_memory(given, mask, inputs, training)
+        return self.image_memory(x, unseen) | self.object_memory(features, mask, inputs, training)
 
     def _boxes(self, inputs: Inputs, features: tf.Tensor) -> tf.Tensor:
         if "boxes" in inputs:

@@ -1,4 +1,4 @@
-"""Transformer captioner of feature maps, the network of RTIC."""
+"""Transformer: a captioner that attends to an image encoder's feature map, as in the paper RTIC."""
 
 import keras
 import numpy as np
@@ -36,13 +36,13 @@ class Transformer(TransformerCaptioner):
     """
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        given, mask = self.regions(inputs, training)
-        x, unseen = self.embedded_features(given, mask, training)
+        features, mask = self.regions(inputs, training)
+        x, unseen = self.embedded_features(features, mask, training)
         if self.encoder is not None:
             x = x + ops.cast(map_positions(x.shape[1], self.size)[None], x.dtype)
         for index in self.encoder_order:
             x = self.encoder_layers[index](x, unseen, training=training)
-        return self.image_memory(x, unseen) | self.object_memory(given, mask, inputs, training)
+        return self.image_memory(x, unseen) | self.object_memory(features, mask, inputs, training)
 
     def constant_tables(self) -> dict[str, np.ndarray]:
         tables = super().constant_tables()

@@ -174,9 +174,9 @@ def mean_region(features: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
 
 def _object_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Cross-entropy in nats, summed over the objects and averaged over the images whose objects are known."""
-    known = ops.cast(targets >= 0, "float32")
-    losses = known * tf.nn.sigmoid_cross_entropy_with_logits(ops.maximum(targets, 0.0), logits)
-    return ops.sum(losses) / ops.maximum(ops.sum(ops.max(known, axis=1)), 1.0)
+    mask = ops.cast(targets >= 0, "float32")
+    losses = mask * tf.nn.sigmoid_cross_entropy_with_logits(ops.maximum(targets, 0.0), logits)
+    return ops.sum(losses) / ops.maximum(ops.sum(ops.max(mask, axis=1)), 1.0)
 
 
 def attention_bias(mask: tf.Tensor, dtype: str) -> tf.Tensor:

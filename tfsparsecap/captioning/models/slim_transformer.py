@@ -40,8 +40,8 @@ def slim_transformer(
 
     Examples:
         >>> from tfsparsecap.captioning.models import Transformer
-        >>> whole = Transformer(100, size=64, hidden_size=128, layers=4, heads=8, feature_size=32)
-        >>> slim_transformer(whole, 0.6)[1]
+        >>> captioner = Transformer(100, size=64, hidden_size=128, layers=4, heads=8, feature_size=32)
+        >>> slim_transformer(captioner, 0.6)[1]
         {'encoder_heads': [5, 5, 5, 5], 'encoder_hidden_size': [80, 80, 80, 80]}
     """
     check_number("encoder_width", encoder_width, above=0, at_most=1)

@@ -127,9 +127,9 @@ class SoftAttention(AdditiveAttentionCaptioner):
             memory["features"] = self.attention_values(features)
         objects = self.object_memory(features, mask, inputs, training)
         if objects:
-            known = ops.cast(objects["objects"], self.compute_dtype)
-            memory["summary"] = ops.concatenate([memory["summary"], known], axis=-1)
-            memory["object_hidden"] = self.object_hidden(known)
+            probabilities = ops.cast(objects["objects"], self.compute_dtype)
+            memory["summary"] = ops.concatenate([memory["summary"], probabilities], axis=-1)
+            memory["object_hidden"] = self.object_hidden(probabilities)
             memory |= objects
         return memory
 

@@ -293,13 +293,19 @@ def _order(shared: Sequence[int] | None, layers: int, name: str) -> list[int]:
     return order
 
 
-def _per_layer(given: int | Sequence[int] | None, default: int, layers: int, name: str) -> list[int]:
+def _per_layer(value: int | Sequence[int] | None, default: int, layers: int, name: str) -> list[int]:
     """Returns a size of each of the encoder's distinct layers."""
-    sizes = [default if given is None else given] if given is None or isinstance(given, int) else list(given)
-    sizes = sizes * layers if len(sizes) == 1 else sizes
+    if value is None:
+        sizes = [default]
+    elif isinstance(value, int):
+        sizes = [value]
+    else:
+        sizes = list(value)
+    if len(sizes) == 1:
+        sizes = sizes * layers
     if len(sizes) != layers or min(sizes) < 1:
         raise InputError(
-            f"{name} is {given}: give one value, or a value for each of the {layers} encoder layers, all of"
+            f"{name} is {value}: give one value, or a value for each of the {layers} encoder layers, all of"
             " them at least 1"
         )
     return sizes

@@ -148,22 +148,25 @@ class UpDown(AdditiveAttentionCaptioner):
         self.built = True
 
     def encode(self, inputs: Inputs, training: bool = False) -> Memory:
-        given, mask = self.regions(inputs, training)
-        pooled = self._pooled(inputs["pooled"]) if "pooled" in inputs else mean_region(given, mask)
-        features = self.feature_embedding(ops.cast(given, self.compute_dtype))
-        features = self.dropout(features, training=training)
+        features, mask = self.regions(inputs, training)
+        if "pooled" in inputs:
+            pooled = inputs["pooled"]
+            self._check_pooled(pooled)
+        else:
+            pooled = mean_region(features, mask)
+        embedded = self.feature_embedding(ops.cast(features, self.compute_dtype))
+        embedded = self.dropout(embedded, training=training)
         pooled = self.pooled_embedding(ops.cast(pooled, self.compute_dtype))
         pooled = self.dropout(pooled, training=training)
-        memory = {**self.attention_memory(features, mask), "image": self.attention_lstm_image(pooled)}
-        return memory | self.object_memory(given, mask, inputs, training)
+        memory = {**self.attention_memory(embedded, mask), "image": self.attention_lstm_image(pooled)}
+        return memory | self.object_memory(features, mask, inputs, training)
 
-    def _pooled(self, given: Any) -> tf.Tensor:
-        if len(given.shape) != 2 or given.shape[1] not in (self.feature_size, None):
+    def _check_pooled(self, pooled: Any) -> None:
+        if len(pooled.shape) != 2 or pooled.shape[1] not in (self.feature_size, None):
             raise InputError(
                 f'"pooled" is one feature per image, of shape [images, {self.feature_size}], not'
-                f" {tuple(given.shape)}: give that, or leave it out for the mean of the regions"
+                f" {tuple(pooled.shape)}: give that, or leave it out for the mean of the regions"
             )
-        return given
 
     def initial_state(self, memory: Memory) -> State:
         zeros = ops.zeros_like(memory["image"][:, : self.rnn_size])
@@ -211,6 +214,6 @@ class UpDown(AdditiveAttentionCaptioner):
 
 def _lstm(gates: tf.Tensor, carry: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Hidden state and carry after a token, from the gates' pre-activations: [B, 4 U] and [B, U]."""
-    entered, kept, candidate, shown = ops.split(gates, 4, axis=-1)
-    carry = ops.sigmoid(kept) * carry + ops.sigmoid(entered) * ops.tanh(candidate)
-    return ops.sigmoid(shown) * ops.tanh(carry), carry
+    input_gate, forget_gate, candidate, output_gate = ops.split(gates, 4, axis=-1)
+    carry = ops.sigmoid(forget_gate) * carry + ops.sigmoid(input_gate) * ops.tanh(candidate)
+    return ops.sigmoid(output_gate) * ops.tanh(carry), carry

@@ -211,10 +211,10 @@ class CaptionReward:
                 for row in ids.tolist()
             )
         ends = np.cumsum(ids == words.end_id, axis=1)
-        kept = (ends == 0) & (ids != words.pad_id) & (ids != words.start_id)
+        mask = (ends == 0) & (ids != words.pad_id) & (ids != words.start_id)
         if self.count_end:
-            kept |= (ids == words.end_id) & (ends == 1)
-        return Captions(self._hashes[ids[kept]], kept.sum(axis=1, dtype=np.int64))
+            mask |= (ids == words.end_id) & (ends == 1)
+        return Captions(self._hashes[ids[mask]], mask.sum(axis=1, dtype=np.int64))
 
 
 def _text(tokenizer: Tokenizer, ids: list[int], unknown: str) -> str:

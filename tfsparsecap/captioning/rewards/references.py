@@ -125,9 +125,9 @@ class Comparison:
             pairs_per_entry = self.pairs_per_caption[captions.owners]
             entries = np.repeat(np.arange(len(captions.owners)), pairs_per_entry)
             pairs = _ranges(self.first_pair[captions.owners], pairs_per_entry)
-            wanted = self.pair_references[pairs] * len(distinct) + captions.ranks[entries]
-            places = np.searchsorted(keys, wanted)
-            is_there = np.append(keys, -1)[places] == wanted
+            match_keys = self.pair_references[pairs] * len(distinct) + captions.ranks[entries]
+            places = np.searchsorted(keys, match_keys)
+            is_there = np.append(keys, -1)[places] == match_keys
             times = np.where(is_there, np.append(references.times, 0)[places], 0)
             yield NgramMatches(distinct, captions, references, entries, pairs, times)
 

@@ -271,8 +271,8 @@ def _as_seed(seed: Seed) -> tf.Tensor:
             values = np.asarray(values)
         except ValueError:  # a list of lists of several lengths
             values = np.asarray(None)
-    whole = values.dtype.is_integer if tf.is_tensor(values) else values.dtype.kind in "iu"
-    if not whole or tuple(values.shape) not in ((), (2,)):
+    is_integer = values.dtype.is_integer if tf.is_tensor(values) else values.dtype.kind in "iu"
+    if not is_integer or tuple(values.shape) not in ((), (2,)):
         raise InputError("a seed is one or two integers of at most 64 bits, or None for a new one")
     values = tf.cast(values, tf.int64)
     return values if values.shape.rank else tf.stack([values, tf.zeros_like(values)])

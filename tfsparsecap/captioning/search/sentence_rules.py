@@ -76,8 +76,8 @@ class SearchRules:
         self.limits_words = bool(words) and bool(options.function_words) and self.no_repeat_ngram > 0
         kinds = np.full(captioner.vocabulary_size, _CONTENT, np.int32)
         if words:
-            known = set(options.function_words)
-            kinds[[token for token, word in words.items() if word in known]] = _FUNCTION
+            function_words = set(options.function_words)
+            kinds[[token for token, word in words.items() if word in function_words]] = _FUNCTION
         kinds[[token for token in special if token is not None and token < len(kinds)]] = _NEVER
         kinds[captioner.end_id] = _END
         self._kinds = kinds

@@ -168,7 +168,7 @@ def _encoder_of_run(settings: Encoder, policy: str) -> Any:
         own = {name: getattr(settings, name) for name in ("trainable", "frozen_until", "batch_norm_momentum")}
         same = ("layer", "image_size", "features_shape")
         if type(trained) is not type(made) or any(
-            getattr(trained, one) != getattr(made, one) for one in same
+            getattr(trained, name) != getattr(made, name) for name in same
         ):
             raise InputError(f"{path} has another encoder: set the same network, layer and image size")
         config = {**trained.get_config(), **own, "dtype": made.dtype_policy, "name": "encoder"}
@@ -317,8 +317,8 @@ class RunData:
             features_of = region_features(self.config, records, progress=self.progress)
             source = RegionFeatureSource(features_of, settings.on_bad_record)
         elif features:
-            whole = self._cached_part is self.encoder
-            source = FeatureCacheSource(records, *features, name="features" if whole else "frozen_features")
+            name = "features" if self._cached_part is self.encoder else "frozen_features"
+            source = FeatureCacheSource(records, *features, name=name)
         else:
             source = ImageFileSource(records, encoder.image_size, settings.on_bad_record, self.progress)
         self._skipped.append(source.skipped)  # grows when files are read again
@@ -340,8 +340,10 @@ class RunData:
             return []
         assert encoder is not None and self.encoder is not None and data.cache_folder is not None
         if self._cached_part is None:
-            whole = self.frozen or encoder.frozen_until is None
-            self._cached_part = self.encoder if whole else self.encoder.frozen_part()
+            if self.frozen or encoder.frozen_until is None:
+                self._cached_part = self.encoder
+            else:
+                self._cached_part = self.encoder.frozen_part()
         for view in range(len(self._caches), views):
             cache = cached_features(
                 records if view else self.data.records,

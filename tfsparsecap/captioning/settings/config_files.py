@@ -90,8 +90,9 @@ def load_config(
 
     def where(key: str) -> str:
         # An unknown key may be a section whose keys were given.
-        pairs = [(f"{key}.", f"{name}.") for name in names]
-        if path is None or any(one.startswith(other) or other.startswith(one) for one, other in pairs):
+        section = f"{key}."
+        is_override = any(f"{name}.".startswith(section) or section.startswith(f"{name}.") for name in names)
+        if path is None or is_override:
             return source
         return f"in {path}{' or what it extends' if 'extends' in _loaded(path) else ''}"
 
@@ -135,9 +136,12 @@ def save_config(config: Config) -> str:
 
 def differences(first: Config, second: Config) -> list[tuple[str, Any, Any]]:
     """The settings in which two runs differ: `(dotted key, first value, second value)`."""
-    one, other = setting_values(first), setting_values(second)
-    keys = [*one, *(key for key in other if key not in one)]
-    return [(key, one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)]
+    first_values, second_values = setting_values(first), setting_values(second)
+    return [
+        (key, first_values.get(key), second_values.get(key))
+        for key in first_values | second_values
+        if first_values.get(key) != second_values.get(key)
+    ]
 
 
 def setting_values(config: Config) -> dict[str, Any]:
@@ -191,9 +195,9 @@ def _merged(below: Any, above: Any, choices: Mapping[str, Any] = _CHOICES, secti
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
     if section in choices:
-        name, default, kept = choices[section]
+        name, default, common_keys = choices[section]
         if above.get(name) not in (None, below.get(name) or default):
-            below = {key: below[key] for key in kept if key in below}
+            below = {key: below[key] for key in common_keys if key in below}
     changed = {
         key: _merged(below.get(key), value, choices, f"{section}.{key}".lstrip("."))
         for key, value in above.items()
@@ -212,10 +216,10 @@ def _loaded(path: str | Path) -> dict[str, Any]:
         shelf = shelf if shelf.is_dir() and _CONFIGS.resolve() in shelf.parents else _CONFIGS
         files = [file for folder in (Path(path).parent, shelf) for file in sorted(folder.glob("*.yaml"))]
         near = difflib.get_close_matches(Path(path).stem, [file.stem for file in files], n=1)
-        known = next((file for file in files if [file.stem] == near), None)
+        similar_file = next((file for file in files if [file.stem] == near), None)
         names = ", ".join(file.stem for file in sorted(shelf.glob("*.yaml")))
         which = "one of" if shelf == _CONFIGS else f"{Path(path).parent}/ and a name:"
-        hint = f"did you mean {known}?" if known else f"check the path, or give {which} {names}"
+        hint = f"did you mean {similar_file}?" if similar_file else f"check the path, or give {which} {names}"
         raise InputError(f"there is no file {path}: {hint}") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder: give a YAML file, such as one of configs/") from error
@@ -274,7 +278,7 @@ def sentence_of(
     if detail["type"] == "value_error":  # an InputError of a validator
         return str(detail["ctx"]["error"])
     loc, kind = detail["loc"], "soft_attention"
-    if loc[:1] == ("model",) and loc[1:2] and loc[1] in MODELS:
+    if len(loc) > 1 and loc[0] == "model" and loc[1] in MODELS:
         # Pydantic inserts the kind of captioner between section and key.
         kind, loc = str(loc[1]), (loc[0], *loc[2:])
     key = ".".join(str(part) for part in (section, *loc) if part != "")
@@ -298,25 +302,24 @@ def sentence_of(
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     rule = detail["msg"].replace("Input should", "it should").replace("String should", "it should")
     rule = _RULES.get(detail["type"], rule)
-    rest = f" (and {len(details) - 1} more like it)" if len(details) > 1 else ""
-    return f"{key} {where(key)} is {shown}: {rule[0].lower()}{rule[1:]}{rest}"
+    others = f" (and {len(details) - 1} more like it)" if len(details) > 1 else ""
+    return f"{key} {where(key)} is {shown}: {rule[0].lower()}{rule[1:]}{others}"
 
 
 def _nearest(key: str, keys: list[str]) -> str | None:
     """The known key that the user most likely meant."""
     head, _, name = key.rpartition(".")
-    siblings = [known.rpartition(".")[2] for known in keys if known.rpartition(".")[0] == head]
-    similar = [known for known in siblings if known.startswith(f"{name}_")] or difflib.get_close_matches(
-        name, siblings, n=1, cutoff=0.6
-    )
+    siblings = [candidate.rpartition(".")[2] for candidate in keys if candidate.rpartition(".")[0] == head]
+    similar = [sibling for sibling in siblings if sibling.startswith(f"{name}_")]
+    similar = similar or difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
     if similar:
         return f"{head}.{similar[0]}" if head else similar[0]
-    same = [known for known in keys if known.rpartition(".")[2] == name]
+    same = [candidate for candidate in keys if candidate.rpartition(".")[2] == name]
     if same:
         return same[0]
-    for known in difflib.get_close_matches(key, keys, n=3, cutoff=0.7):
-        if difflib.get_close_matches(name, [known.rpartition(".")[2]], cutoff=0.6):
-            return known
+    for candidate in difflib.get_close_matches(key, keys, n=3, cutoff=0.7):
+        if difflib.get_close_matches(name, [candidate.rpartition(".")[2]], cutoff=0.6):
+            return candidate
     return None
 
 

@@ -113,15 +113,15 @@ class Encoder(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults(cls, given: Any) -> Any:
-        network = given.get("network", "mobilenet_v1") if isinstance(given, dict) else None
+    def _defaults(cls, settings: Any) -> Any:
+        network = settings.get("network", "mobilenet_v1") if isinstance(settings, dict) else None
         if not isinstance(network, str) or network == "mobilenet_v1":
-            return given
+            return settings
         entry = entry_of(network)
         size = 224 if entry is None else entry.image_size
         if network == "inception_v1":
-            return {"layer": "Mixed_4f", "image_size": size, **given}
-        return {"layer": None, "image_size": size, "weights": "imagenet", "trainable": False, **given}
+            return {"layer": "Mixed_4f", "image_size": size, **settings}
+        return {"layer": None, "image_size": size, "weights": "imagenet", "trainable": False, **settings}
 
 
 class SoftAttentionModel(Section):
@@ -225,9 +225,9 @@ MODELS = {
 }
 
 
-def _kind(given: Any) -> Any:
-    """The `model.kind` of given settings; Soft-Attention by default."""
-    return given.get("kind", "soft_attention") if isinstance(given, dict) else getattr(given, "kind", None)
+def _kind(model: Any) -> Any:
+    """The `model.kind` of the section `model`; Soft-Attention by default."""
+    return model.get("kind", "soft_attention") if isinstance(model, dict) else getattr(model, "kind", None)
 
 
 Model = Annotated[

@@ -15,10 +15,10 @@ Count = Annotated[int, Field(ge=0, lt=2**31), AsValue]
 Rate = Annotated[float, Field(gt=0), AsValue]
 NotNegative = Annotated[float, Field(ge=0), AsValue]
 # A single text need not be in a list.
-Texts = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 # A single number need not be in a list.
 Sizes = Annotated[
-    list[Size], BeforeValidator(lambda given: [given] if isinstance(value_of(given), int) else given)
+    list[Size], BeforeValidator(lambda value: [value] if isinstance(value_of(value), int) else value)
 ]
 #: The values of keys that are chosen by name, such as options.
 Options = dict[str, Annotated[Any, AsValue]]
@@ -42,11 +42,11 @@ class OpenSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _values(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
+    def _values(cls, settings: Any) -> Any:
+        if not isinstance(settings, dict):
+            return settings
         convert = {**dict.fromkeys(cls.model_fields, lambda value: value), **dict.fromkeys(cls.texts, _text)}
-        return {key: convert.get(key, value_of)(value) for key, value in given.items()}
+        return {key: convert.get(key, value_of)(value) for key, value in settings.items()}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _text(value: Any) -> Any:
 
 
 # null is an empty list.
-_Teachers = Annotated[Texts, BeforeValidator(lambda given: [] if given is None else given)]
+_Teachers = Annotated[Texts, BeforeValidator(lambda value: [] if value is None else value)]
 
 
 class FineTune(Section):

@@ -176,5 +176,5 @@ def duration(minutes: float) -> str:
     """
     if minutes < 1:
         return f"{60 * minutes:.0f} s"
-    hours, rest = divmod(round(minutes), 60)
-    return f"{hours} h {rest} min" if hours else f"{rest} min"
+    hours, minutes = divmod(round(minutes), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

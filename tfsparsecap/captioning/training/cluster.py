@@ -1,4 +1,4 @@
-"""The processes of a training on several machines: their addresses, and which one this is."""
+"""Training on several machines: the addresses of its processes, and which of them this one is."""
 
 import json
 import os
@@ -98,8 +98,8 @@ def _from_tf_config(text: str) -> Cluster | None:
         content = json.loads(text)
         jobs, task = content["cluster"], content["task"]
         kind, index = task["type"], task["index"]
-        known = {job: _addresses(jobs[job]) for job in ("chief", "worker") if job in jobs}
-        if kind not in known or set(jobs) - set(known) or not isinstance(index, int):
+        addresses = {job: _addresses(jobs[job]) for job in ("chief", "worker") if job in jobs}
+        if kind not in addresses or set(jobs) - set(addresses) or not isinstance(index, int):
             raise ValueError("only chief and worker train here")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(
@@ -107,8 +107,9 @@ def _from_tf_config(text: str) -> Cluster | None:
             ' {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}: correct it,'
             " or unset it and give --workers and --worker"
         ) from error
-    before = len(known.get("chief", ())) if kind == "worker" else 0
-    return Cluster((*known.get("chief", ()), *known.get("worker", ())), before + index)
+    chief, workers = addresses.get("chief", ()), addresses.get("worker", ())
+    before = len(chief) if kind == "worker" else 0
+    return Cluster((*chief, *workers), before + index)
 
 
 def _addresses(content: Any) -> Sequence[str]:

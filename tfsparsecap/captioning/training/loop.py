@@ -277,7 +277,7 @@ class Loop:
 
     def _teacher_inputs(self, inputs: dict, number: int) -> dict:
         prefix = teacher_input(number, "")
-        own = {key.removeprefix(prefix): given for key, given in inputs.items() if key.startswith(prefix)}
+        own = {key.removeprefix(prefix): value for key, value in inputs.items() if key.startswith(prefix)}
         return {**own, "tokens": inputs["tokens"]}
 
     def _apply_gradients(self, tape: tf.GradientTape, scaled: tf.Tensor) -> None:

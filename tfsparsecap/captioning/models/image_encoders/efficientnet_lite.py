@@ -160,10 +160,11 @@ class EfficientNetLiteEncoder(Encoder):
 
 def _published_weights(variant: int, title: str) -> Path:
     """The .pth file in the package of a variant, which is not imported; or else timm's file."""
-    found = importlib.util.find_spec(_PACKAGE.format(variant))
-    if found and found.origin:
-        for path in sorted((Path(found.origin).parent / "models").glob("*.pth")):
-            return path
+    package = importlib.util.find_spec(_PACKAGE.format(variant))
+    if package and package.origin:
+        files = sorted((Path(package.origin).parent / "models").glob("*.pth"))
+        if files:
+            return files[0]
     return download(_REPOSITORY.format(variant), _FILE, title)
 
 
@@ -180,8 +181,8 @@ def _layer_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _package_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """timm's weights under the names of the layers: its blocks are numbered within their stages."""
     block = re.compile(r"(blocks\.\d+\.\d+)\.(\w+)\.(\w+)")
-    found = {match[1] for match in map(block.match, arrays) if match}
-    blocks = sorted(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    block_names = {match[1] for match in map(block.match, arrays) if match}
+    blocks = sorted(block_names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
     order = {name: number for number, name in enumerate(blocks)}
     named = {}
     for name, values in arrays.items():

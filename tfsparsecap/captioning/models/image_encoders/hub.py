@@ -1,4 +1,4 @@
-"""Image backbones of KerasHub as encoders."""
+"""Image backbones of KerasHub as encoders of captioners."""
 
 import types
 from pathlib import Path
@@ -90,12 +90,12 @@ class KerasHubEncoder(Encoder):
         self._scale, self._offset = (
             None if values is None else np.asarray(values, "float32") for values in (scale, offset)
         )
-        expected, given = tuple(backbone.inputs[0].shape[1:]), (self.image_size, self.image_size, 3)
-        pairs = zip(expected, given, strict=False)
+        expected, image_shape = tuple(backbone.inputs[0].shape[1:]), (self.image_size, self.image_size, 3)
+        pairs = zip(expected, image_shape, strict=False)
         if len(backbone.inputs) != 1 or len(expected) != 3 or any(a not in (None, b) for a, b in pairs):
             raise InputError(
-                f"{self.network_name} takes inputs of shape {expected}, not images of shape {given}: set"
-                " image_size, or choose an image backbone"
+                f"{self.network_name} takes inputs of shape {expected}, not images of shape {image_shape}:"
+                " set image_size, or choose an image backbone"
             )
         self.cut(backbone)
 

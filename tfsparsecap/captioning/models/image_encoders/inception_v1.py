@@ -73,17 +73,17 @@ def inception_v1(image_size: int = 224, *, dtype: str | keras.DTypePolicy | None
         return keras.layers.MaxPooling2D(size, strides, padding="same", dtype=dtype, name=name)(x)
 
     def block(x: tf.Tensor, name: str) -> tf.Tensor:
-        alone, before, after, narrow, wide, pooled = _BLOCKS[name]
+        filters_0, reduced_1, filters_1, reduced_2, filters_2, filters_3 = _BLOCKS[name]
         branch = [f"{name}_Branch_{number}_" for number in range(4)]
         # TF-Slim misnamed this convolution, and all checkpoints use that name.
         last = "Conv2d_0a_3x3" if name == "Mixed_5b" else "Conv2d_0b_3x3"
-        first = convolution(x, alone, 1, branch[0] + "Conv2d_0a_1x1")
-        second = convolution(x, before, 1, branch[1] + "Conv2d_0a_1x1")
-        second = convolution(second, after, 3, branch[1] + "Conv2d_0b_3x3")
-        third = convolution(x, narrow, 1, branch[2] + "Conv2d_0a_1x1")
-        third = convolution(third, wide, 3, branch[2] + last)
+        first = convolution(x, filters_0, 1, branch[0] + "Conv2d_0a_1x1")
+        second = convolution(x, reduced_1, 1, branch[1] + "Conv2d_0a_1x1")
+        second = convolution(second, filters_1, 3, branch[1] + "Conv2d_0b_3x3")
+        third = convolution(x, reduced_2, 1, branch[2] + "Conv2d_0a_1x1")
+        third = convolution(third, filters_2, 3, branch[2] + last)
         fourth = pool(x, 3, 1, branch[3] + "MaxPool_0a_3x3")
-        fourth = convolution(fourth, pooled, 1, branch[3] + "Conv2d_0b_1x1")
+        fourth = convolution(fourth, filters_3, 1, branch[3] + "Conv2d_0b_1x1")
         return keras.layers.Concatenate(dtype=dtype, name=name)([first, second, third, fourth])
 
     image = keras.Input((image_size, image_size, 3), name="image")
@@ -199,12 +199,12 @@ def _prefix(path: Path) -> str:
 
 def _tensors(network: keras.Model) -> dict[str, keras.Variable]:
     """Maps names in a TF-Slim checkpoint to variables."""
-    found = {}
+    variables = {}
     for layer in network.layers:
         scope = f"InceptionV1/{published_name(layer.name.removesuffix(_NORM))}"
         if isinstance(layer, keras.layers.Conv2D):
-            found[f"{scope}/weights"] = layer.kernel
+            variables[f"{scope}/weights"] = layer.kernel
         elif isinstance(layer, keras.layers.BatchNormalization):
             for name in ("beta", "moving_mean", "moving_variance"):
-                found[f"{scope}/BatchNorm/{name}"] = getattr(layer, name)
-    return found
+                variables[f"{scope}/BatchNorm/{name}"] = getattr(layer, name)
+    return variables
