@@ -177,8 +177,8 @@ def test_weights_are_loaded_from_each_format_or_the_model_stays_unchanged(name, 
     path = tmp_path / name
     model.save_weights(path) if name.endswith("weights.h5") else model.save(path)
     load_model_weights(other, path, "give other weights")
-    for one, same in zip(model.get_weights(), other.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, same)
+    for weight, same_weight in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, same_weight)
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(InputError, match=rf"cannot read .*{name} \(.*\): give other weights"):
         load_model_weights(other, path, "give other weights")
@@ -187,8 +187,8 @@ def test_weights_are_loaded_from_each_format_or_the_model_stays_unchanged(name, 
     before = wide.get_weights()
     with pytest.raises(InputError, match=rf"cannot read .*{name} \(.*\): give other weights"):
         load_model_weights(wide, path, "give other weights")
-    for one, same in zip(before, wide.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, same)
+    for weight, same_weight in zip(before, wide.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, same_weight)
 
 
 @pytest.mark.slow
