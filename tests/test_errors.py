@@ -1,4 +1,4 @@
-"""Checks of numbers."""
+"""Checks of arguments: numbers within limits are converted, and messages are one short line."""
 
 import math
 

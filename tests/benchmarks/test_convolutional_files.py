@@ -1,4 +1,4 @@
-"""Files of convolutional networks, at a small size."""
+"""The benchmark of exported convolutional networks, at a small size."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The encoder in the file of a captioner, against what the runtime computes with it."""
+"""A Keras encoder with the weights in a captioner's file, against what the runtime computes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Processes that train one run after another: counted bytes. The trainings are in tests/training."""
+"""Processes that train one run after another: the bytes that they send, and their addresses."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What the exporter reads from a run."""
+"""Validation samples that the exporter takes from a run, and the confidence calibrated on them."""
 
 from types import SimpleNamespace
 

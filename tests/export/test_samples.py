@@ -1,4 +1,4 @@
-"""Inputs that are given in the forms of a data set."""
+"""Samples for an export, in all forms in which Keras takes data."""
 
 import numpy as np
 import pytest

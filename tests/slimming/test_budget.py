@@ -1,4 +1,4 @@
-"""Costs, compared with the summary of the models that are created."""
+"""Parameters and FLOPs that slimming expects, compared with the summary of the models that it creates."""
 
 import numpy as np
 

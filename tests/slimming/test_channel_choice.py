@@ -1,4 +1,4 @@
-"""Which channels go."""
+"""The choice of the channels that slimming removes, and budgets that cannot be met."""
 
 import keras
 import numpy as np

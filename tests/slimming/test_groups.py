@@ -1,4 +1,4 @@
-"""Groups of channels, compared with those that the graphs imply by hand."""
+"""Channels that can only be removed together, compared with the groups found by hand."""
 
 import keras
 import pytest

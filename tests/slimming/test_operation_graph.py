@@ -1,4 +1,4 @@
-"""Tracing of models."""
+"""Keras models traced to graphs of operations, and models that cannot be traced."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""sc.slim and sc.slim_plan."""
+"""sc.slim and sc.slim_plan: what a plan shows, and the models and arguments that are refused."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Removed channels that others predict."""
+"""Slimming with samples: the channels that stay take over those that depend on them."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A folder of images and a table."""
+"""Data sets that are a folder of images and a table of their captions."""
 
 import json
 import unicodedata

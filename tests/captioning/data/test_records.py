@@ -1,4 +1,4 @@
-"""Records, splits and bad records."""
+"""Images with their captions: splits, bad records, and images that are in two splits."""
 
 from pathlib import Path
 

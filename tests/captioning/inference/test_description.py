@@ -1,4 +1,4 @@
-"""What captioning needs of a description."""
+"""Descriptions in exported captioners: the entries that captioning needs, and refused ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Choice of encodings, and the estimate of their sizes."""
+"""The encoding that each export format chooses for a layer, and the estimate of its size."""
 
 import numpy as np
 import pytest

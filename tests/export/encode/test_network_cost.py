@@ -1,4 +1,4 @@
-"""The expected time of whole files."""
+"""The time that a file is expected to take on a device."""
 
 import keras
 import pytest

@@ -1,4 +1,4 @@
-"""Rewritten files on the runtime, compared with NumPy and with the dense file."""
+"""Files with sparse weights on the runtime, compared with NumPy and with the dense file."""
 
 import keras
 import numpy as np

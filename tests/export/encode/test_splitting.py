@@ -1,4 +1,4 @@
-"""Layers beyond the limits of the int8 1x16 kernel, on the runtime, compared with NumPy."""
+"""Layers that are split for the int8 1x16 kernel, on the runtime, compared with NumPy."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Reading and writing; damaged and malicious files are rejected quickly, with one sentence."""
+"""Reading and writing .tflite files; damaged and malicious ones are rejected quickly, with one sentence."""
 
 import os
 import struct

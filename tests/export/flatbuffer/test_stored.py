@@ -1,4 +1,4 @@
-"""Descriptions of constants, compared with the runtime's and with NumPy."""
+"""How the weights of a .tflite file are stored, compared with the runtime's and with NumPy."""
 
 import numpy as np
 import pytest
