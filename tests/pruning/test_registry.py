@@ -57,15 +57,13 @@ def others(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["supermask_loss", "relevance"])  # the others need less of a layer
 def test_every_method_prunes_every_kind_of_layer_in_fit(name):
-    model, block_shape = everything(), (4, 1)
+    model = everything()
     types = [type(layer) for layer in model.layers]
     assert len(others(model)) == 13
     assert sum(len(variable.shape) == 2 for variable in others(model).values()) == 4
     for weight in others(model).values():
         weight.assign(np.ones(weight.shape))
-    model = prune(
-        model, name, sparsity=0.5, total_steps=EPOCHS, block_shape=block_shape, **OPTIONS.get(name, {})
-    )
+    model = prune(model, name, sparsity=0.5, total_steps=EPOCHS, block_shape=(4, 1), **OPTIONS.get(name, {}))
     gated = {type(layer).__name__ for layer in model._flatten_layers() if isinstance(layer, GatedLayer)}
     assert gated == {
         "GatedConv2D",

@@ -83,19 +83,19 @@ def test_heads_of_window_attention_go_with_their_biases(networks, tmp_path):
 
 @pytest.mark.slow
 def test_the_slim_model_is_stock_keras_that_trains_and_saves(networks, batch, tmp_path):
-    for network in (networks["squeeze_excite"](),):
-        before = [weight.numpy() for weight in network.weights]
-        analysis = Analysis(trace(network))
-        slim = rebuild(analysis, half(analysis, 4))[0]
-        assert type(slim) is type(network)
-        slim.compile("adam", "mse", run_eagerly=True)
-        x = batch(network, np.random.default_rng(0))
-        slim.fit(x, np.zeros(network(x).shape), epochs=1, verbose=0)
-        for old, now in zip(before, network.weights, strict=True):
-            np.testing.assert_array_equal(old, now)
-        slim.save(tmp_path / "slim.keras")
-        loaded = keras.saving.load_model(tmp_path / "slim.keras")
-        np.testing.assert_allclose(loaded(x), slim(x), atol=1e-6)
+    network = networks["squeeze_excite"]()
+    before = [weight.numpy() for weight in network.weights]
+    analysis = Analysis(trace(network))
+    slim = rebuild(analysis, half(analysis, 4))[0]
+    assert type(slim) is type(network)
+    slim.compile("adam", "mse", run_eagerly=True)
+    x = batch(network, np.random.default_rng(0))
+    slim.fit(x, np.zeros(network(x).shape), epochs=1, verbose=0)
+    for old, now in zip(before, network.weights, strict=True):
+        np.testing.assert_array_equal(old, now)
+    slim.save(tmp_path / "slim.keras")
+    loaded = keras.saving.load_model(tmp_path / "slim.keras")
+    np.testing.assert_allclose(loaded(x), slim(x), atol=1e-6)
 
 
 def test_names_structures_and_frozen_layers_are_kept():

@@ -267,10 +267,13 @@ def test_the_cache_of_many_images_is_computed_by_litert(encoder, tmp_path, monke
 
     expected = np.array(features("tensorflow"))
     made = []
+
+    def recording_encoder(*arguments):
+        made.append(litert_encoder(*arguments))
+        return made[0]
+
     monkeypatch.setattr(feature_cache, "_MANY_IMAGES", 3)
-    monkeypatch.setattr(
-        feature_cache, "litert_encoder", lambda *arguments: made.append(litert_encoder(*arguments)) or made[0]
-    )
+    monkeypatch.setattr(feature_cache, "litert_encoder", recording_encoder)
     litert_features = features("litert")
     assert made[0] is not None
     np.testing.assert_allclose(litert_features, expected, atol=2e-3 * np.abs(expected).max())

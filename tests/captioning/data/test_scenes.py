@@ -96,9 +96,13 @@ def test_all_things_and_relations_occur():
 def test_captions_describe_the_positions(monkeypatch):
     placed = []
     real = scenes._places
-    monkeypatch.setattr(
-        scenes, "_places", lambda *arguments: placed.append((arguments[1], real(*arguments))) or placed[-1][1]
-    )
+
+    def recording_places(*arguments):
+        result = real(*arguments)
+        placed.append((arguments[1], result))
+        return result
+
+    monkeypatch.setattr(scenes, "_places", recording_places)
     random = np.random.default_rng(1)
     for scene in many(300):
         scenes.paint(scene, 32, random)

@@ -41,9 +41,12 @@ def test_weights_equal_those_of_the_captioners_step(make, masked, monkeypatch):
     weights = attention_weights(captioner, inputs, TOKENS)
 
     recorded, softmax = [], keras.ops.softmax
-    monkeypatch.setattr(
-        keras.ops, "softmax", lambda x, axis=-1: recorded.append(softmax(x, axis=axis)) or recorded[-1]
-    )
+
+    def recording_softmax(x, axis=-1):
+        recorded.append(softmax(x, axis=axis))
+        return recorded[-1]
+
+    monkeypatch.setattr(keras.ops, "softmax", recording_softmax)
     memory = captioner.encode(inputs)
     state = captioner.initial_state(memory)
     for words in np.concatenate([np.full((2, 1), captioner.start_id, "int32"), TOKENS[:, :-1]], axis=1).T:

@@ -37,7 +37,7 @@ def with_boxes(captioner, inputs):
 def test_removing_heads_and_units_without_influence_changes_nothing(kind, changes, inputs):
     captioner = make(kind, **changes)
     for layer in captioner.encoder_layers:
-        attention, inner = layer.attention, layer.feed_forward.inner
+        attention, inner, outer = layer.attention, layer.feed_forward.inner, layer.feed_forward.outer
         # The second head: its projections are small, its values have a bias that still counts.
         for projection in attention.projections:
             kernel, bias = (np.array(value) for value in projection.get_weights())
@@ -50,10 +50,9 @@ def test_removing_heads_and_units_without_influence_changes_nothing(kind, change
         kernel, bias = (np.array(value) for value in inner.get_weights())
         kernel[:, 5:13], bias[5:13] = 0, -1
         inner.set_weights([kernel, bias])
-        outer, outer_bias = layer.feed_forward.outer.get_weights()
-        outer = outer.copy()
-        outer[5:13] *= 0.01
-        layer.feed_forward.outer.set_weights([outer, outer_bias])
+        kernel, bias = (np.array(value) for value in outer.get_weights())
+        kernel[5:13] *= 0.01
+        outer.set_weights([kernel, bias])
     inputs_with_boxes = with_boxes(captioner, inputs)
     slim, settings = slim_transformer(captioner, 0.75)
     distinct = len(captioner.encoder_layers)
