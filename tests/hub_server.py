@@ -53,8 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self.answer({"error": "Invalid username or password."}, 401)
         if path == "/api/repos/create":
-            given = json.loads(body)
-            name = f"{given['organization']}/{given['name']}"
+            repository = json.loads(body)
+            name = f"{repository['organization']}/{repository['name']}"
             if name in self.server.repositories:
                 error = "You already created this model repo"
                 return self.answer({"error": error, "url": f"{self.server.url}/{name}"}, 409)
@@ -72,8 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer({"files": modes})
         if path.endswith(".git/info/lfs/objects/batch"):
             objects = [
-                {**one, "actions": {"upload": {"href": f"{self.server.url}/upload/{one['oid']}"}}}
-                for one in json.loads(body)["objects"]
+                {**entry, "actions": {"upload": {"href": f"{self.server.url}/upload/{entry['oid']}"}}}
+                for entry in json.loads(body)["objects"]
             ]
             return self.answer({"transfer": "basic", "objects": objects})
         if "/commit/" in path:
@@ -110,8 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._missing("RepoNotFound")
             siblings = [{"rfilename": file} for file in self.server.repositories[name]]
             return self.answer({"id": name, "modelId": name, "sha": _COMMIT, "siblings": siblings})
-        name, found, file = path[1:].partition(f"/resolve/{_COMMIT if _COMMIT in path else 'main'}/")
-        if not found or name not in self.server.repositories:
+        name, separator, file = path[1:].partition(f"/resolve/{_COMMIT if _COMMIT in path else 'main'}/")
+        if not separator or name not in self.server.repositories:
             return self._missing("RepoNotFound")
         if file not in self.server.repositories[name]:
             return self._missing("EntryNotFound")

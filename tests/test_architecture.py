@@ -91,12 +91,12 @@ MAX_LINES = 400
 
 def modules() -> list[tuple[str, Path]]:
     """Dotted name and file of every module of both packages."""
-    found = []
+    entries = []
     for package, folder in PACKAGES.items():
         for file in sorted(folder.rglob("*.py")):
             parts = file.relative_to(folder).with_suffix("").parts
-            found.append((".".join([package, *(part for part in parts if part != "__init__")]), file))
-    return found
+            entries.append((".".join([package, *(part for part in parts if part != "__init__")]), file))
+    return entries
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def imports(file: Path) -> set[str]:
     names, types = set(), set()
     for node in ast.walk(parsed(file)):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            types.update(one for part in node.body for one in ast.walk(part))
+            types.update(child for part in node.body for child in ast.walk(part))
     for node in ast.walk(parsed(file)):
         if node in types:
             continue
@@ -138,15 +138,15 @@ NAMES = {name for name, _ in MODULES}
 
 def imported_modules(file: Path) -> set[str]:
     """The modules of the two packages that a file imports; names inside a module count as that module."""
-    found = imports(file) & NAMES
-    return {used for used in found if not any(within(other, used) and other != used for other in found)}
+    names = imports(file) & NAMES
+    return {used for used in names if not any(within(other, used) and other != used for other in names)}
 
 
 def test_imports_point_in_one_direction():
     for name, file in MODULES:
         if name != "tfsparsecap" and name not in COMMANDS:
             used = imported_modules(file) - {"tfsparsecap"}
-            assert not {one for one in used if rank(one) > rank(name)}, name
+            assert not {module for module in used if rank(module) > rank(name)}, name
 
 
 # Where imports of what is named first are wrong: in all modules but those named after it.
@@ -182,7 +182,7 @@ def test_what_serves_any_model_imports_nothing_about_captions():
     parts += ORDER[ORDER.index("tfsparsecap_export.flatbuffer") : ORDER.index(captions[2])]
     for name, file in MODULES:
         if any(within(name, part) for part in parts):
-            assert not [used for used in imports(file) for one in captions if within(used, one)], name
+            assert not [used for used in imports(file) for package in captions if within(used, package)], name
 
 
 def test_there_are_no_import_cycles():
@@ -195,7 +195,7 @@ def test_each_file_has_a_docstring_is_short_and_unpickles_nothing():
         text, tree = file.read_text(encoding="utf-8"), parsed(file)
         assert ast.get_docstring(tree) or not text.strip(), name
         assert len(text.splitlines()) <= MAX_LINES, name
-        assert not [used for used in imports(file) for one in FORBIDDEN if within(used, one)], name
+        assert not [used for used in imports(file) for library in FORBIDDEN if within(used, library)], name
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant) and node.value.value is False, name
@@ -232,7 +232,7 @@ def test_no_test_folder_is_a_package():
 
 
 def test_no_file_contains_a_path_of_one_machine():
-    kept = [".py", ".toml", ".txt", ".md", ".yaml", ".yml", ".java", ".xml", ".sh", ".js", ".json", ".html"]
+    suffixes = ".py", ".toml", ".txt", ".md", ".yaml", ".yml", ".java", ".xml", ".sh", ".js", ".json", ".html"
     for folder in (
         "tfsparsecap",
         "export",
@@ -245,6 +245,6 @@ def test_no_file_contains_a_path_of_one_machine():
     ):
         for file in (REPOSITORY / folder).rglob("*"):
             built = {"target", "build", "node_modules"} & set(file.relative_to(REPOSITORY).parts)
-            if file.is_file() and not built and (file.suffix in kept or file.name == "run"):
+            if file.is_file() and not built and (file.suffix in suffixes or file.name == "run"):
                 text = file.read_text(encoding="utf-8")
                 assert "/work/" not in text and "/root/" not in text and "/home/" not in text, file

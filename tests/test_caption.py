@@ -57,15 +57,15 @@ exit_code = partial(command_line.exit_code, caption.main)
 def test_likely_objects_replace_a_caption_of_low_confidence(
     capsys, photos, exported, monkeypatch, confidence, objects, text
 ):
-    found = Captions([Caption("a", -1.0, (), confidence)], objects=objects)
-    monkeypatch.setattr(TwoCaptions, "search", lambda self, *_, **__: lambda batch: [found])
+    captions = Captions([Caption("a", -1.0, (), confidence)], objects=objects)
+    monkeypatch.setattr(TwoCaptions, "search", lambda self, *_, **__: lambda batch: [captions])
     assert exit_code(exported, photos / "a.jpg") == 0
     assert capsys.readouterr().out == f"{text}\n"
     assert exit_code(exported, photos / "a.jpg", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert [(one["object"], one["probability"]) for one in row["objects"]] == list(objects)
-    known = {} if confidence is None else {"confidence": confidence}
-    assert row["captions"] == [{"caption": "a", "score": -1.0, **known}]
+    assert [(entry["object"], entry["probability"]) for entry in row["objects"]] == list(objects)
+    confidence_entry = {} if confidence is None else {"confidence": confidence}
+    assert row["captions"] == [{"caption": "a", "score": -1.0, **confidence_entry}]
 
 
 def test_an_image_without_a_caption_is_reported_and_the_others_are_captioned(
@@ -83,8 +83,8 @@ def test_an_image_without_a_caption_is_reported_and_the_others_are_captioned(
     assert captured.out == f"{photos / 'a.jpg'}: a\n"
     assert captured.err.startswith(f"error: no beam found a caption of {photos / 'b.png'}")
     assert exit_code(exported, photos / "b.png", "--json", "--beam", "2") == 2
-    (found,) = json.loads(capsys.readouterr().out)
-    assert "no beam found a caption" in found["error"]
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "no beam found a caption" in row["error"]
 
 
 def test_one_image_prints_one_line_and_an_option_all_captions(capsys, photos, exported):
@@ -120,12 +120,12 @@ def test_names_that_are_not_utf_8_are_printed_with_escapes(capsys, photos, expor
     assert exit_code(exported, photos / "a.jpg", photos / name) == 0
     assert capsys.readouterr().out.splitlines()[1] == f"{photos}/caf\\udce9.png: (32, 32, 3)"
     assert exit_code(exported, photos / name, "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["image"] == str(photos / name)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["image"] == str(photos / name)
 
 
 @pytest.mark.parametrize(
-    ("given", "captioner", "images"),
+    ("command", "captioner", "images"),
     [
         ("a.jpg", "good", "a.jpg"),
         ("a.jpg b.png", "good", "a.jpg b.png"),
@@ -141,13 +141,13 @@ def test_names_that_are_not_utf_8_are_printed_with_escapes(capsys, photos, expor
         ("photos a.jpg", "good", "photos a.jpg"),
     ],
 )
-def test_without_a_captioner_all_arguments_are_images(photos, monkeypatch, given, captioner, images):
+def test_without_a_captioner_all_arguments_are_images(photos, monkeypatch, command, captioner, images):
     monkeypatch.chdir(photos)
     (photos / "photos").mkdir()
     (photos / "run").mkdir()
     (photos / "run" / "config.yaml").touch()
-    found = caption.arguments(given.split())
-    assert (found.captioner, found.images) == (captioner, images.split())
+    arguments = caption.arguments(command.split())
+    assert (arguments.captioner, arguments.images) == (captioner, images.split())
 
 
 def test_the_captioner_of_the_package_captions_a_photograph(capsys):
@@ -163,7 +163,7 @@ def test_a_run_folder_captions_with_its_model(capsys, photos, tiny_run):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("command", "message"),
     [
         ("good", "give image files, or folders of them, after good"),
         ("x.tflite", "give image files, or folders of them, after x.tflite"),
@@ -181,10 +181,10 @@ def test_a_run_folder_captions_with_its_model(capsys, photos, tiny_run):
         ),
     ],
 )
-def test_wrong_arguments_are_refused(capsys, photos, monkeypatch, given, message):
+def test_wrong_arguments_are_refused(capsys, photos, monkeypatch, command, message):
     monkeypatch.chdir(photos)
     (photos / "text.tflite").write_text("Dear all")
-    assert exit_code(*given.split()) == 2
+    assert exit_code(*command.split()) == 2
     assert message in capsys.readouterr().err
 
 

@@ -174,14 +174,14 @@ def captions(capsys, folder, features, images, beam):
 
 def pruned(weights):
     """Returns weights with logits of gates, except for one kind of attention, and the masked weights."""
-    random, gates, left, made = np.random.default_rng(4), {}, dict(weights), {}
+    random, gates, masked, made = np.random.default_rng(4), {}, dict(weights), {}
     for name, values in weights.items():
         if values.ndim == 2 and "src_attn" not in name:
             # Equal weights belong to a shared layer and have equal gates.
             logits = made.setdefault(values.tobytes(), random.normal(0, 3, values.shape).astype(np.float32))
             logits[0, :2] = 0, 1e-3
-            gates[f"{name}_pruning_mask"], left[name] = logits, np.where(logits > 0, values, 0)
-    return {**weights, **gates}, left
+            gates[f"{name}_pruning_mask"], masked[name] = logits, np.where(logits > 0, values, 0)
+    return {**weights, **gates}, masked
 
 
 @pytest.mark.slow
@@ -196,10 +196,10 @@ def test_a_converted_transformer_gives_the_originals_captions(capsys, transforme
     )
     best = captions(capsys, tmp_path / "run", features, list(expected), 2)
     for image, beams in expected.items():
-        wanted = beams["beam_2"]
+        beam = beams["beam_2"]
         text = [int(word.removeprefix("w")) for word in best[image]["caption"].split()]
-        assert text == [token for token in wanted["token_ids"] if token != config["eos_token_id"]]
-        assert best[image]["score"] == pytest.approx(wanted["logprob"], abs=1e-4)
+        assert text == [token for token in beam["token_ids"] if token != config["eos_token_id"]]
+        assert best[image]["score"] == pytest.approx(beam["logprob"], abs=1e-4)
 
 
 @pytest.mark.slow
@@ -232,20 +232,20 @@ def test_closed_gates_become_zeros_in_the_run(transformer, name, tmp_path):
     from tfsparsecap.papers.published import published_arrays
 
     weights, config, _ = transformer(name)
-    gated, left = pruned(weights)
+    gated, masked = pruned(weights)
     checkpoint = laid_out(tmp_path, gated, config, [f"w{token}" for token in range(4, 120)])
     made = convert.convert(checkpoint, tmp_path / "run")
-    found = published_arrays(FinishedRun.load(tmp_path / "run").captioner)
-    assert found.keys() == left.keys()
-    for key, values in left.items():
-        np.testing.assert_array_equal(found[key], values, err_msg=key)
+    arrays = published_arrays(FinishedRun.load(tmp_path / "run").captioner)
+    assert arrays.keys() == masked.keys()
+    for key, values in masked.items():
+        np.testing.assert_array_equal(arrays[key], values, err_msg=key)
     # The checkpoint contains a shared layer once per depth.
-    once = {values.tobytes(): values for values in left.values() if values.ndim > 1}
+    once = {values.tobytes(): values for values in masked.values() if values.ndim > 1}
     zeros = sum(np.count_nonzero(values == 0) for values in once.values())
     assert made["weights"] == sum(values.size for values in once.values())
     assert made["nonzero_weights"] == made["weights"] - zeros
     assert made["sparsity"] == pytest.approx(zeros / made["weights"])
-    assert 0.4 < made["sparsity"] < 0.5 and found["att_embed.0.weight"][0, 0] == 0
+    assert 0.4 < made["sparsity"] < 0.5 and arrays["att_embed.0.weight"][0, 0] == 0
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,12 @@ def exported(tiny_run, tmp_path_factory) -> Path:
 
 def titles_and_codes(text: str) -> list[tuple[str, str]]:
     """The executed blocks of a guide, each with the heading above it."""
-    found, title = [], ""
+    blocks, title = [], ""
     for heading, marked, code in re.findall(rf"^#+ ([^\n]+)$|{BLOCK.pattern}", text, re.M | re.S):
         title = heading or title
         if code and not marked:
-            found.append((title, code))
-    return found
+            blocks.append((title, code))
+    return blocks
 
 
 @pytest.mark.slow
@@ -182,9 +182,9 @@ def help_of(module: str) -> str:
 def code_lines(text: str) -> list[str]:
     """Lines of fenced blocks, continued lines joined, and inline code."""
     fenced = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.M | re.S)
-    rest = re.sub(r"^```[^\n]*\n.*?^```", "", text, flags=re.M | re.S)
+    prose = re.sub(r"^```[^\n]*\n.*?^```", "", text, flags=re.M | re.S)
     lines = [line for block in fenced for line in block.replace("\\\n", " ").splitlines()]
-    return [*lines, *(re.sub(r"\s+", " ", code) for code in re.findall(r"`([^`]+)`", rest))]
+    return [*lines, *(re.sub(r"\s+", " ", code) for code in re.findall(r"`([^`]+)`", prose))]
 
 
 @every_guide
@@ -206,19 +206,19 @@ def test_commands_and_their_options_exist(name):
 def test_options_alone_belong_to_a_command(name):
     pattern = r"python\s+-m\s+((?:tfsparsecap|benchmarks)[\w.]*\w)"
     commands = {"tfsparsecap-export", *re.findall(pattern, "".join(TEXTS.values()))}
-    known = set(re.findall(r"--[a-z][\w-]*", " ".join(map(help_of, commands)))) | FOREIGN_OPTIONS
+    known_options = set(re.findall(r"--[a-z][\w-]*", " ".join(map(help_of, commands)))) | FOREIGN_OPTIONS
     for code in re.findall(r"`(--[^`]+)`", TEXTS[name]):
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
-            assert option in known, option
+            assert option in known_options, option
 
 
 @every_guide
 def test_names_files_and_make_targets_exist_and_blocks_are_executed_or_give_a_reason(name):
     for dotted in re.findall(r"\bsc((?:\.\w+)+)", TEXTS[name]):
-        found = tfsparsecap
+        value = tfsparsecap
         for part in dotted[1:].split("."):
-            assert hasattr(found, part), f"sc{dotted}"
-            found = getattr(found, part)
+            assert hasattr(value, part), f"sc{dotted}"
+            value = getattr(value, part)
     text = " ".join(TEXTS[name].split())
     for file in re.findall(r"configs/[\w/.-]+\.yaml|(?<=--config )[\w/-]+(?![\w/.-])", text):
         assert config_file(file).is_file() or "NAME" in file, file

@@ -20,10 +20,10 @@ def test_the_list_names_every_encoder(capsys, monkeypatch):
 
 def test_the_list_can_be_filtered_sorted_and_printed_as_json(capsys):
     main(["lite", "TINY_vit", "--sort", "multiply_adds", "--json"])
-    found = json.loads(capsys.readouterr().out)
+    encoders = json.loads(capsys.readouterr().out)
     lite = [f"efficientnet_lite{variant}" for variant in range(3)]
-    assert list(found) == [*lite, "tiny_vit_5m", "efficientnet_lite3"]
-    assert found["tiny_vit_5m"]["feature_map"] == [7, 7, 320]
+    assert list(encoders) == [*lite, "tiny_vit_5m", "efficientnet_lite3"]
+    assert encoders["tiny_vit_5m"]["feature_map"] == [7, 7, 320]
 
 
 def test_a_text_that_no_name_contains_is_an_error():

@@ -1,4 +1,4 @@
-"""Checks of numbers."""
+"""Checks of arguments: numbers within limits are converted, and messages are one short line."""
 
 import math
 
@@ -13,14 +13,14 @@ from tfsparsecap.errors import InputError, check_number, check_whole, first_line
     [(0.5, {"above": 0, "below": 1}, 0.5), (1, {"at_least": 1, "at_most": 1}, 1.0), (np.int64(3), {}, 3.0)],
 )
 def test_numbers_within_the_limits_are_converted(value, limits, expected):
-    found = check_number("size", value, **limits)
-    assert found == expected and type(found) is float
+    number = check_number("size", value, **limits)
+    assert number == expected and type(number) is float
 
 
 def test_whole_numbers_are_converted():
     for value, expected in ((np.int64(3), 3), (1e4, 10_000)):
-        found = check_whole("size", value, at_least=1)
-        assert found == expected and type(found) is int
+        number = check_whole("size", value, at_least=1)
+        assert number == expected and type(number) is int
     for value in (1.5, 0, 8, None):
         with pytest.raises(InputError, match="give a whole number of at least 1 and of at most 7"):
             check_whole("size", value, at_least=1, at_most=7)

@@ -118,8 +118,8 @@ def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
     assert not {"CIDEr", "uniqueness"} & set(scores)
     training = tmp_path / "training.json"
     training.write_text(json.dumps(references_of_two), encoding="utf-8-sig")
-    given = ["--results", results, "--references", references, "--training-captions", training]
-    assert exit_code(*given, "--metrics", "ROUGE-1, BLEU", "--output", tmp_path / "out") == 0
+    options = ["--results", results, "--references", references, "--training-captions", training]
+    assert exit_code(*options, "--metrics", "ROUGE-1, BLEU", "--output", tmp_path / "out") == 0
     table = printed(capsys)
     assert "ROUGE-1" in table and "METEOR" not in table and "1 images have references but no caption" in table
     scores = json.loads((tmp_path / "out" / "scores_given.json").read_text())
@@ -181,7 +181,7 @@ CAPTIONS = [{"image_id": 1, "caption": "a red dog"}, {"image_id": 2, "caption": 
         (CAPTIONS, {"images": [{"cocoid": 1, "sentences": []}]}, "the references are not a list"),
         (
             CAPTIONS,
-            [{**one, "caption": "?!"} for one in CAPTIONS],
+            [{**caption, "caption": "?!"} for caption in CAPTIONS],
             "none of the 2 images has a reference with",
         ),
         ([], CAPTIONS, "there are no images to score"),
@@ -206,7 +206,7 @@ def test_options_that_exclude_results_are_refused(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("command", "message"),
     [
         ("RUN --metrics BLEU,METEORR", "no metric 'METEORR': did you mean METEOR"),
         ("RUN --metrics BLEU --spice", "--metrics leaves SPICE out"),
@@ -223,10 +223,10 @@ def test_options_that_exclude_results_are_refused(capsys, tmp_path):
     ],
 )
 def test_wrong_paths_and_options_are_refused_before_captioning(
-    capsys, tmp_path, tiny_run, monkeypatch, given, message
+    capsys, tmp_path, tiny_run, monkeypatch, command, message
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty" / "below").mkdir(parents=True)
     (tmp_path / "x.tflite").write_text("no file of that kind")
-    assert exit_code(*(tiny_run if part == "RUN" else part for part in given.split())) == 2
+    assert exit_code(*(tiny_run if part == "RUN" else part for part in command.split())) == 2
     assert message in capsys.readouterr().err

@@ -302,8 +302,8 @@ def test_training_without_a_pruning_method_says_what_drives_the_gates():
             warnings.simplefilter("default")
             model.predict(np.ones((2, 3)), verbose=0)
             model.fit(np.ones((2, 3)), np.ones((2, 1)), epochs=2, verbose=0)
-        assert {Path(one.filename).name for one in caught} <= {Path(__file__).name}
-        return [str(one.message) for one in caught]
+        assert {Path(warning.filename).name for warning in caught} <= {Path(__file__).name}
+        return [str(warning.message) for warning in caught]
 
     (message,) = trained(prune=False)
     assert "call sc.prune(model, ...), which drives the gates" in message

@@ -102,9 +102,9 @@ def test_scripts_beside_a_clone_import_the_package(tmp_path):
     (tmp_path / "tfsparsecap").mkdir()
     code = "import sys; sys.path.insert(0, ''); from importlib.util import find_spec as find\n"
     code += "print(find('tfsparsecap').origin, find('tfsparsecap_export').origin, sep='\\n')"
-    found = run(sys.executable, "-c", code, cwd=tmp_path).splitlines()
-    assert [Path(path).name for path in found] == ["__init__.py"] * 2
-    assert not any(Path(path).is_relative_to(tmp_path) for path in found)
+    paths = run(sys.executable, "-c", code, cwd=tmp_path).splitlines()
+    assert [Path(path).name for path in paths] == ["__init__.py"] * 2
+    assert not any(Path(path).is_relative_to(tmp_path) for path in paths)
 
 
 def test_constraints_pin_exact_versions():

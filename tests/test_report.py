@@ -48,7 +48,7 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         element = SimpleNamespace(
-            tag=tag, at=dict(attributes), text="", inside=[one.tag for one in self.open]
+            tag=tag, at=dict(attributes), text="", inside=[parent.tag for parent in self.open]
         )
         self.elements.append(element)
         if tag not in VOID:
@@ -63,19 +63,23 @@ class Reader(HTMLParser):
             element.text += data
 
     def all(self, *tags):
-        return [one for one in self.elements if one.tag in tags]
+        return [element for element in self.elements if element.tag in tags]
 
     def cells(self, caption):
         """Rows of a table, as text."""
-        start = next(i for i, one in enumerate(self.elements) if one.tag == "caption" and caption in one.text)
+        start = next(
+            i
+            for i, candidate in enumerate(self.elements)
+            if candidate.tag == "caption" and caption in candidate.text
+        )
         rows = []
-        for one in self.elements[start:]:
-            if one.tag == "table":
+        for element in self.elements[start:]:
+            if element.tag == "table":
                 break
-            if one.tag == "tr":
+            if element.tag == "tr":
                 rows.append([])
-            elif one.tag in ("th", "td"):
-                rows[-1].append(" ".join(one.text.split()))
+            elif element.tag in ("th", "td"):
+                rows[-1].append(" ".join(element.text.split()))
         return rows
 
 
@@ -110,16 +114,16 @@ def make_run(tiny_run, folder, name):
 @pytest.fixture(scope="module")
 def runs(tiny_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    found = [make_run(tiny_run, folder, name) for name in ("dense", "pruned")]
-    for run_folder, size in zip(found, (40_000, 10_000), strict=True):
+    folders = [make_run(tiny_run, folder, name) for name in ("dense", "pruned")]
+    for run_folder, size in zip(folders, (40_000, 10_000), strict=True):
         content = io.BytesIO()
         content.write(bytes(4) + b"TFL3" + bytes(size))
         with zipfile.ZipFile(content, "a") as archive:
             description = {"format_version": 1, "export_format": "auto", "max_length": 6, "int8": None}
             archive.writestr("captioner.json", json.dumps(description))
         (run_folder / "model.tflite").write_bytes(content.getvalue())
-    (found[1] / "broken.tflite").write_bytes(b"nothing")
-    return found
+    (folders[1] / "broken.tflite").write_bytes(b"nothing")
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -149,15 +153,15 @@ def error_of(capsys, *arguments):
 
 def test_images_are_embedded_and_have_descriptions(page):
     images = page.all("img")
-    for one in images:
-        kind, _, content = one.at["src"].partition(";base64,")
+    for img in images:
+        kind, _, content = img.at["src"].partition(";base64,")
         with Image.open(io.BytesIO(base64.b64decode(content, validate=True))) as image:
             assert kind == f"data:{image.get_format_mimetype()}"
             image.load()
-        assert len(one.at["alt"]) > 15
+        assert len(img.at["alt"]) > 15
     # Three in the gallery, one with curves, and one for each of the three words of each run's captions.
     assert len(images) == 3 + 1 + 3 * 2 * 3
-    attended = [one.at["alt"] for one in images if one.at["alt"].startswith("attention at")]
+    attended = [element.at["alt"] for element in images if element.at["alt"].startswith("attention at")]
     assert attended == 18 * [f"attention at \u201c{WORD}\u201d"]
 
 
@@ -168,7 +172,7 @@ def test_page_has_no_scripts_and_no_external_resources_and_captions_are_escaped(
             if name in ("src", "href", "srcset", "data", "action"):
                 assert value.startswith(("data:", "#")), value[:80]
         assert element.tag not in ("script", "iframe", "object", "embed", "base")
-    assert HOSTILE in [one.text for one in page.all("dd")]
+    assert HOSTILE in [description.text for description in page.all("dd")]
     (style,) = page.all("style")
     assert "url(" not in style.text and "@import" not in style.text
 
@@ -177,9 +181,9 @@ def test_page_is_accessible_to_screen_readers(page):
     assert not page.crossed and not page.open
     assert page.all("html")[0].at["lang"] == "en"
     assert page.all("title")[0].text == "Comparison of 2 runs: dense, pruned"
-    levels = [int(one.tag[1]) for one in page.all("h1", "h2", "h3", "h4")]
+    levels = [int(heading.tag[1]) for heading in page.all("h1", "h2", "h3", "h4")]
     assert levels[0] == 1 and levels.count(1) == 1 and set(levels) == {1, 2, 3}
-    assert all(one.at["scope"] in ("col", "row") for one in page.all("th"))
+    assert all(cell.at["scope"] in ("col", "row") for cell in page.all("th"))
     assert len(page.all("caption")) == len(page.all("table")) == 3
 
 
@@ -190,9 +194,11 @@ def test_page_shows_scores_captions_references_and_files(page, runs):
         ["pruned", "0.500", "0.625", "0.900"],
     ]
     rows = json.loads((runs[0] / "captions_test.json").read_text())
-    assert [one.text for one in page.all("h3")][:3] == [rows[at]["image_id"] for at in (0, 1, 2)]
-    assert [one.text for one in page.all("dd")][0::2] == [rows[at]["caption"] for at in (0, 1, 2)]
-    assert {*rows[0]["references"]} <= {one.text for one in page.all("li")}
+    assert [heading.text for heading in page.all("h3")][:3] == [rows[at]["image_id"] for at in (0, 1, 2)]
+    assert [description.text for description in page.all("dd")][0::2] == [
+        rows[at]["caption"] for at in (0, 1, 2)
+    ]
+    assert {*rows[0]["references"]} <= {item.text for item in page.all("li")}
     headings, dense, broken, pruned = page.cells("Sizes of the files")
     assert headings == ["run", "file", "MB", "format"]
     sizes = [f"{(folder / 'model.tflite').stat().st_size / 1e6:.2f}" for folder in runs]
@@ -207,7 +213,7 @@ def test_unfinished_runs_and_runs_on_other_data_are_shown(runs, tiny_run, tmp_pa
     config.data.folder = str(tmp_path / "elsewhere")
     (other / "config.yaml").write_text(save_config(config), encoding="utf-8")
     page = page_of(tmp_path, runs[0], other, "--images=0")
-    notes = " ".join(one.text for one in page.all("li"))
+    notes = " ".join(item.text for item in page.all("li"))
     assert "begun is not finished" in notes and "use different data" in notes
     rows = page.cells("Scores on the test split")
     assert rows[1][1] == "0.750" and set(rows[2][1:]) == {"\u2013"}
@@ -221,9 +227,9 @@ def test_without_data_the_page_shows_captions_only(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "run")
     (tmp_path / "run" / "config.yaml").write_text(save_config(config), encoding="utf-8")
     page = page_of(tmp_path, tmp_path / "run", "--images=2")
-    assert "The images of run are missing" in " ".join(one.text for one in page.all("li"))
-    assert len([one for one in page.all("p") if one.text == "The image is missing."]) == 2
-    assert [one.text for one in page.all("dd")] == ["dense caption 0", "dense caption 2"]
+    assert "The images of run are missing" in " ".join(item.text for item in page.all("li"))
+    assert len([paragraph for paragraph in page.all("p") if paragraph.text == "The image is missing."]) == 2
+    assert [description.text for description in page.all("dd")] == ["dense caption 0", "dense caption 2"]
     assert len(page.all("img")) == 1
 
 
@@ -246,11 +252,11 @@ addEventListener("load", () => {
 @pytest.fixture
 def browser():
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
         assert "TFSPARSECAP_REQUIRE_BROWSER" not in os.environ, "there is no Chromium"
         pytest.skip("Chromium is not installed")
-    return found
+    return executable
 
 
 def test_browser_shows_the_page_without_errors(browser, written, page, tmp_path):

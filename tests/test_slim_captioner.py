@@ -26,7 +26,11 @@ def whole(tiny_settings, tmp_path):
 
 
 def finished(tiny_settings, tmp_path, *more):
-    settings = [one for one in tiny_settings if not one.startswith(("model.rnn", "model.emb", "model.att"))]
+    settings = [
+        setting
+        for setting in tiny_settings
+        if not setting.startswith(("model.rnn", "model.emb", "model.att"))
+    ]
     settings += ["pruning=null", "model.encoder.trainable=false", "name=whole"]
     settings += ["training.validation_images=0", "training.epochs=1"]
     settings += ["training.batch_size=100", *more]
@@ -66,7 +70,9 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
     config = load_config(output / "config.yaml", ["name=tuned"])
     assert train_run(config, runs=tmp_path, verbose=0, report=str)["images"] == 4
     tuned = FinishedRun.load(tmp_path / "tuned").captioner
-    first, last = (one.decoder_layers[0].attention.query.kernel for one in (small.captioner, tuned))
+    first, last = (
+        captioner.decoder_layers[0].attention.query.kernel for captioner in (small.captioner, tuned)
+    )
     assert 0 < np.abs(np.array(first) - np.array(last)).max() < 0.2
 
 
@@ -101,8 +107,8 @@ def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, 
     options = ["--encoder-channels", "0.6", "--encoder-budget", "parameters"]
     assert slim_captioner.main([str(tiny_run), "--output", str(output), *options]) == 0
     assert "image encoder" in capsys.readouterr().out
-    small, whole = FinishedRun.load(output), FinishedRun.load(tiny_run)
-    assert small.captioner.encoder.count_params() <= 0.6 * whole.captioner.encoder.count_params()
+    small, original = FinishedRun.load(output), FinishedRun.load(tiny_run)
+    assert small.captioner.encoder.count_params() <= 0.6 * original.captioner.encoder.count_params()
     assert small.config.training.teacher_loss == "words"
     encoder = make_captioner(small.config, small.tokenizer).encoder
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)

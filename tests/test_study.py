@@ -53,9 +53,9 @@ def test_a_study_trains_its_runs_and_writes_tables_and_plot(file, tmp_path, caps
     monkeypatch.setattr(runner, "start_child", train_here)
     published = tmp_path / "curves.tsv"
     published.write_text("Sparsity\tNNZ\tBaseline\tProposed\n0.800\t2.4 M\t94.3\t94.4\n")
-    given = ("--config", file, "--runs", tmp_path / "runs", "--published", published, "--quiet")
+    arguments = ("--config", file, "--runs", tmp_path / "runs", "--published", published, "--quiet")
     folder = tmp_path / "runs" / "tiny_study"
-    assert exit_code(*given, "--json") == 0
+    assert exit_code(*arguments, "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["method"], row["sparsity"]) for row in rows] == [
         ("Dense", None),
@@ -63,7 +63,7 @@ def test_a_study_trains_its_runs_and_writes_tables_and_plot(file, tmp_path, caps
     ]
     assert [round(row["final_sparsity"], 2) for row in rows] == [0.0, 0.8]
     assert all(row["seconds"] > 0 for row in rows)
-    assert {one.name for one in folder.iterdir()} == {
+    assert {path.name for path in folder.iterdir()} == {
         DENSE,
         HARD,
         "logs",
@@ -73,12 +73,12 @@ def test_a_study_trains_its_runs_and_writes_tables_and_plot(file, tmp_path, caps
     }
 
     before = (folder / DENSE / "model.keras").stat().st_mtime_ns
-    assert exit_code(*given) == 0
+    assert exit_code(*arguments) == 0
     assert (folder / DENSE / "model.keras").stat().st_mtime_ns == before
     out = capsys.readouterr().out
     assert "2 runs, 2 of them already finished" in out and re.search(r"Hard \(class-blind\) *│ *\d", out)
     shutil.rmtree(folder / HARD)
-    assert exit_code(*given, "--tables") == 0
+    assert exit_code(*arguments, "--tables") == 0
     assert f"1 of 2 runs in {folder} are finished" in capsys.readouterr().out
     assert not (folder / HARD).exists()
 
@@ -91,18 +91,18 @@ def test_dry_run_lists_the_runs(file, tmp_path, capsys):
 
 
 def test_input_errors_are_found_before_training(file, tmp_path, capsys):
-    given = ("--config", file, "--runs", tmp_path / "runs")
-    assert exit_code(*given, "--published", tmp_path / "nowhere") == 2
+    arguments = ("--config", file, "--runs", tmp_path / "runs")
+    assert exit_code(*arguments, "--published", tmp_path / "nowhere") == 2
     assert "No such file" in capsys.readouterr().err
     settings = file.read_text()
     file.write_text(settings.replace("pruning.method: magnitude", "pruning.scheem: blind"))
-    assert exit_code(*given, "--dry-run") == 2
+    assert exit_code(*arguments, "--dry-run") == 2
     assert "unknown key pruning.scheem" in capsys.readouterr().err
     file.write_text(re.sub(r"\n  data\..*", "", settings))
-    assert exit_code(*given, "data.kind=flickr", f"data.folder={tmp_path / 'nowhere'}") == 2
+    assert exit_code(*arguments, "data.kind=flickr", f"data.folder={tmp_path / 'nowhere'}") == 2
     assert "nowhere" in capsys.readouterr().err and not (tmp_path / "runs").exists()
     file.write_text(settings)
-    assert exit_code(*given, "--tables") == 0
+    assert exit_code(*arguments, "--tables") == 0
     assert "0 of 2 runs" in capsys.readouterr().out
     (tmp_path / "file").write_text("")
     assert exit_code("--config", file, "--runs", tmp_path / "file") == 2

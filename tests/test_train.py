@@ -30,8 +30,8 @@ def test_settings_are_listed(capsys):
 
 
 def test_settings_may_be_anywhere_on_the_command_line():
-    given = train.arguments(["a.b=1", "--resume", "--config", "x.yaml", "c.d=2"])
-    assert given.settings == ["a.b=1", "c.d=2"] and given.resume and given.config == "x.yaml"
+    arguments = train.arguments(["a.b=1", "--resume", "--config", "x.yaml", "c.d=2"])
+    assert arguments.settings == ["a.b=1", "c.d=2"] and arguments.resume and arguments.config == "x.yaml"
     assert train.arguments([]).settings == []
 
 

@@ -91,11 +91,13 @@ class Checkout:
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess:
         """Runs a command in the copy and captures its output as text."""
         # Without the variables and job slots of an outer `make test`.
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+        variables = {
+            key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))
+        }
         return subprocess.run(
             command,
             cwd=self.path,
-            env={**kept, **environment},
+            env={**variables, **environment},
             capture_output=True,
             text=True,
             timeout=_SECONDS,

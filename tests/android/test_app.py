@@ -231,13 +231,13 @@ def test_release_key_signs_the_apk_and_a_wrong_password_is_an_error(checkout, ap
         "-alias", "release", "-keyalg", "RSA", "-keysize", "2048", "-dname", "CN=A release",
     )  # fmt: skip
     sign = ("android_demo/build.sh", "sign", str(signed))
-    given = {"APK_KEYSTORE": str(keys), "APK_KEY_ALIAS": "release"}
-    result = checkout.run(*sign, **given, KEYSTORE_PASSWORD="correct horse")
+    signing_key = {"APK_KEYSTORE": str(keys), "APK_KEY_ALIAS": "release"}
+    result = checkout.run(*sign, **signing_key, KEYSTORE_PASSWORD="correct horse")
     assert result.returncode == 0, result.stderr
     assert "CN=A release" in output("apksigner", "verify", "--print-certs", signed)
     signed.unlink()
     for wrong in ({"KEYSTORE_PASSWORD": "battery"}, {"APK_KEYSTORE": str(tmp_path / "absent")}):
-        result = checkout.run(*sign, **{**given, "KEYSTORE_PASSWORD": "correct horse", **wrong})
+        result = checkout.run(*sign, **{**signing_key, "KEYSTORE_PASSWORD": "correct horse", **wrong})
         assert result.returncode == 2
         assert "Exception" not in result.stderr
         assert not signed.exists()
@@ -309,14 +309,14 @@ def test_wrong_runtime_is_one_sentence(files, message, checkout, apk, tmp_path):
     folder = checkout.path / "android_demo/runtime/target/aar"
     shutil.copy(next(folder.glob("*-api.aar")), tmp_path / "api.aar")
     with (
-        zipfile.ZipFile(io.BytesIO(package)) as whole,
+        zipfile.ZipFile(io.BytesIO(package)) as package_archive,
         zipfile.ZipFile(tmp_path / "classes.aar", "w") as archive,
     ):
-        archive.writestr("classes.jar", whole.read("classes.jar"))
+        archive.writestr("classes.jar", package_archive.read("classes.jar"))
     with zipfile.ZipFile(tmp_path / "damaged.aar", "w") as archive:
         archive.writestr("classes.jar", b"Dear all")
-    given = ":".join(str(tmp_path / file) for file in files.split(":"))
-    result = checkout.run("android_demo/build.sh", "apk", str(tmp_path / "never.apk"), APK_RUNTIME=given)
+    runtime = ":".join(str(tmp_path / file) for file in files.split(":"))
+    result = checkout.run("android_demo/build.sh", "apk", str(tmp_path / "never.apk"), APK_RUNTIME=runtime)
     assert result.returncode == 2
     assert message in result.stderr and len(result.stderr.splitlines()) == 1
     assert "Building" not in result.stdout

@@ -51,7 +51,7 @@ def test_captions_are_as_good_as_the_readme_says(name, cider, models, shared):
     captioner = TFLiteCaptioner(models / f"{name}.tflite")
     scores, captions = evaluate_file(captioner, part, scorer=scores_of)
     assert len(captions) == 200 and scores["CIDEr"] > cider
-    faulty = [one.caption for one in captions if one.faults()]
+    faulty = [caption.caption for caption in captions if caption.faults()]
     assert len(faulty) <= 2, faulty
 
 

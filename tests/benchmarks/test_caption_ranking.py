@@ -34,8 +34,10 @@ def test_captions_of_the_same_kind_come_first():
 
 def test_labels_are_used_where_features_say_nothing():
     kinds = np.arange(64) % len(_THINGS)
-    known = Photographs(np.random.default_rng(0).normal(size=(64, 3)), np.eye(4)[kinds])
+    photographs = Photographs(np.random.default_rng(0).normal(size=(64, 3)), np.eye(4)[kinds])
     captions = [[f"a {_THINGS[kind]}"] for kind in kinds]
-    ranker = CaptionRanker(known, captions, [f"one {thing}" for thing in _THINGS] * 8, rankers=1, epochs=20)
+    ranker = CaptionRanker(
+        photographs, captions, [f"one {thing}" for thing in _THINGS] * 8, rankers=1, epochs=20
+    )
     similarities = ranker.similarities(Photographs(np.zeros((4, 3)), np.eye(4)))
     np.testing.assert_array_equal(similarities[:, :4].argmax(1), np.arange(4))

@@ -1,4 +1,4 @@
-"""Files of convolutional networks, at a small size."""
+"""The benchmark of exported convolutional networks, at a small size."""
 
 import keras
 import numpy as np
@@ -46,6 +46,6 @@ def test_the_smallest_weights_become_zero():
     network = keras.Sequential([keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3)])
     before = np.abs(network.layers[0].kernel)
     convolutional_files.set_smallest_to_zero(network, 0.75)
-    kept = np.asarray(network.layers[0].kernel) != 0
-    assert kept.mean() == pytest.approx(0.25, abs=0.01)
-    assert before[kept].min() >= before[~kept].max()
+    mask = np.asarray(network.layers[0].kernel) != 0
+    assert mask.mean() == pytest.approx(0.25, abs=0.01)
+    assert before[mask].min() >= before[~mask].max()

@@ -1,4 +1,4 @@
-"""The encoder in the file of a captioner, against what the runtime computes with it."""
+"""A Keras encoder with the weights in a captioner's file, against what the runtime computes."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_its_features_are_those_that_the_runtime_computes(tmp_path):
     run.set_tensor(run.get_input_details()[0]["index"], image)
     run.invoke()
     index = int(convolutions[CONVOLUTIONS - 1].outputs[0])
-    (details,) = (each for each in run.get_tensor_details() if each["index"] == index)
+    (details,) = (tensor for tensor in run.get_tensor_details() if tensor["index"] == index)
     scale, zero = details["quantization"]
     expected = (run.get_tensor(index).astype(np.float32) - zero) * (scale or 1)
     error = features - expected.reshape(features.shape)

@@ -25,9 +25,9 @@ def test_zeros_have_the_given_share_and_fill_whole_blocks(block):
     model = keras.Sequential([keras.Input((3,)), table, dense])
     full_size.set_random_zeros(model, 0.9, block, np.random.default_rng(0))
     for values in (np.asarray(table.embeddings), np.asarray(dense.kernel).T):
-        kept = (values != 0).reshape(200, -1, block)
-        assert kept.mean() == pytest.approx(0.1, abs=0.02)
-        assert (kept.all(axis=2) == kept.any(axis=2)).all()
+        mask = (values != 0).reshape(200, -1, block)
+        assert mask.mean() == pytest.approx(0.1, abs=0.02)
+        assert (mask.all(axis=2) == mask.any(axis=2)).all()
     assert np.asarray(dense.bias).shape == (200,)
 
 

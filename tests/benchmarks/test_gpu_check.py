@@ -38,13 +38,13 @@ def machine(monkeypatch):
     """`machine(losses=…)` gives losses to trainings by name; the others have those of the CPU."""
 
     def make(losses=None, gpus=("NVIDIA A",)):
-        given = losses or {}
+        outcomes = losses or {}
 
         def train(trainer, name, settings, *options):
-            found = given.get("resume" if options else name, [3.0, 2.0])
-            return (
-                gpu_check.Trained([], 1.0, found) if isinstance(found, str) else gpu_check.Trained(found, 1)
-            )
+            outcome = outcomes.get("resume" if options else name, [3.0, 2.0])
+            if isinstance(outcome, str):
+                return gpu_check.Trained([], 1.0, outcome)
+            return gpu_check.Trained(outcome, 1)
 
         def resume(trainer, settings):
             return train(trainer, "train", settings, "--resume")
@@ -61,11 +61,11 @@ def test_losses_within_the_bounds_are_ok(machine, capsys):
     assert ended() == 0
     text = capsys.readouterr().out
     assert text.startswith("tfsparsecap on NVIDIA A: TensorFlow 2 (built for CUDA 12 and cuDNN 9), Keras 3")
-    found = rows(text)
-    assert list(found)[2:] == ["cpu", *NAMES, "resume"]
-    assert {cells[0] for name, cells in found.items() if name in NAMES} == {"ok"}
+    table = rows(text)
+    assert list(table)[2:] == ["cpu", *NAMES, "resume"]
+    assert {cells[0] for name, cells in table.items() if name in NAMES} == {"ok"}
     # By hand: 0.0027 / 3 and 0.016 / 2.
-    assert found["train"] == ["ok", "3.00270, 1.98400", "9.0e-04, 8.0e-03", "1e-03, 1e-02", "1"]
+    assert table["train"] == ["ok", "3.00270, 1.98400", "9.0e-04, 8.0e-03", "1e-03, 1e-02", "1"]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_losses_within_the_bounds_are_ok(machine, capsys):
 def test_losses_that_are_too_far_from_the_cpus_fail(machine, capsys, name, losses):
     machine({name: losses})
     assert ended() == 1
-    found = rows(capsys.readouterr().out)
-    assert [row for row, cells in found.items() if cells[0] == "too far from the CPU"] == [name]
+    table = rows(capsys.readouterr().out)
+    assert [row for row, cells in table.items() if cells[0] == "too far from the CPU"] == [name]
 
 
 def test_the_settings_of_all_checks_are_valid():
@@ -115,10 +115,10 @@ def test_checks_train_on_the_cpu(monkeypatch, capsys):
     monkeypatch.setattr(gpu_check, "SETTINGS", TINY)
     monkeypatch.setattr(gpu_check, "CHECKS", gpu_check.CHECKS[:1])
     assert ended("--cpu") == 0, capsys.readouterr()
-    found = rows(capsys.readouterr().out)
-    assert list(found)[2:] == ["cpu", "train", "resume"]
+    table = rows(capsys.readouterr().out)
+    assert list(table)[2:] == ["cpu", "train", "resume"]
     # The same training, and one that is resumed, have the same losses to the last digit.
-    assert found["train"][1] == found["cpu"][1] == found["resume"][1]
-    assert found["train"][2] == "0.0e+00, 0.0e+00"
-    first, second = map(float, found["train"][1].split(", "))
+    assert table["train"][1] == table["cpu"][1] == table["resume"][1]
+    assert table["train"][2] == "0.0e+00, 0.0e+00"
+    first, second = map(float, table["train"][1].split(", "))
     assert second < first

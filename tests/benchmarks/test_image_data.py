@@ -16,6 +16,7 @@ RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (70, 28, 28, 1), np.uint8)
 LABELS = np.repeat(np.arange(10, dtype=np.uint8), 7)
 COLOR = RANDOM.integers(0, 256, (12, 32, 32, 3), np.uint8)
+LAST = np.arange(70) % 7 == 6  # the last seventh of each class, Fashion-MNIST's test split
 
 
 def write_package(folder, name, files):
@@ -69,26 +70,20 @@ def assert_split(split, images, labels):
     np.testing.assert_array_equal(split[1], labels)
 
 
-def test_mnist_package(tmp_path):
-    write_package(tmp_path, "mnist", mnist_files())
-    train, test = load("mnist", tmp_path)
-    assert_split(train, IMAGES[:60], LABELS[:60])
-    assert_split(test, IMAGES[60:], LABELS[60:])
+SPLITS = {
+    "mnist": (mnist_files, (IMAGES[:60], LABELS[:60]), (IMAGES[60:], LABELS[60:])),
+    "fashion_mnist": (fashion_files, (IMAGES[~LAST], LABELS[~LAST]), (IMAGES[LAST], LABELS[LAST])),
+    "cifar10": (cifar_files, (COLOR[:10], np.arange(10)[::-1]), (COLOR[10:], [0, 9])),
+}
 
 
-def test_fashion_mnist_package_has_the_last_seventh_of_each_class_as_test_split(tmp_path):
-    write_package(tmp_path, "fashion_mnist", fashion_files())
-    train, test = load("fashion_mnist", tmp_path)
-    last = np.arange(70) % 7 == 6
-    assert_split(train, IMAGES[~last], LABELS[~last])
-    assert_split(test, IMAGES[last], LABELS[last])
-
-
-def test_cifar10_package(tmp_path):
-    write_package(tmp_path, "cifar10", cifar_files())
-    train, test = load("cifar10", tmp_path)
-    assert_split(train, COLOR[:10], np.arange(10)[::-1])
-    assert_split(test, COLOR[10:], [0, 9])
+@pytest.mark.parametrize("name", SPLITS)
+def test_a_package_has_the_splits_of_its_data_set(tmp_path, name):
+    files, expected_train, expected_test = SPLITS[name]
+    write_package(tmp_path, name, files())
+    train, test = load(name, tmp_path)
+    assert_split(train, *expected_train)
+    assert_split(test, *expected_test)
 
 
 @pytest.mark.parametrize(

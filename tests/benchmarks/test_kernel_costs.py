@@ -1,4 +1,4 @@
-"""The grid of int8 blocks and dense int8."""
+"""The benchmark of `auto`'s choice between int8 blocks and dense int8."""
 
 import json
 

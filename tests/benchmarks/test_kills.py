@@ -31,8 +31,8 @@ def test_runs_are_equal_apart_from_times(tmp_path):
     write_run(tmp_path / "same" / "run", seconds="3")
     assert kills.differences(tmp_path / "one", tmp_path / "same") == []
     write_run(tmp_path / "other" / "run", weight=np.nextafter(np.float32(1), 2))
-    found = kills.differences(tmp_path / "one", tmp_path / "other")
-    assert [text.split(" has other ")[1] for text in found] == ["arrays", "rows", "weights"]
+    messages = kills.differences(tmp_path / "one", tmp_path / "other")
+    assert [text.split(" has other ")[1] for text in messages] == ["arrays", "rows", "weights"]
     shutil.rmtree(tmp_path / "other" / "run" / "checkpoints")
     assert "epoch-0001.npz is missing" in kills.differences(tmp_path / "one", tmp_path / "other")[0]
 
@@ -69,7 +69,7 @@ def test_a_training_is_killed_until_it_may_finish(tmp_path, monkeypatch, capsys)
 
 def test_tables_and_exit_codes(tmp_path, monkeypatch, capsys):
     outcomes = {"SCST": kills.Outcome(6, 2, 2), "study": kills.Outcome(6, 2, 1, ["a.npz is missing"])}
-    monkeypatch.setattr(kills, "disturb", lambda kind, *rest: outcomes[kind])
+    monkeypatch.setattr(kills, "disturb", lambda kind, *arguments: outcomes[kind])
     assert kills.main([str(tmp_path), "--kinds", "SCST"]) == 0
     assert kills.main([str(tmp_path), "--kinds", "SCST", "study"]) == 1
     assert "a.npz is missing" in capsys.readouterr().out

@@ -49,20 +49,20 @@ def test_stages_cache_and_projection_are_measured(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(scale, "_STEPS", 1)
     arguments = [str(tmp_path), "--images", "160", "--batch-size", "4", "--cached", "8"]
     scale.main([*arguments, "--step", "0.25", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert [size["images"] for size in found["sizes"]] == [10, 40, 160]
-    for size in found["sizes"]:
+    results = json.loads(capsys.readouterr().out)
+    assert [size["images"] for size in results["sizes"]] == [10, 40, 160]
+    for size in results["sizes"]:
         assert list(size["stages"]) == list(scale.STAGES)
         assert size["batches"] == size["captions"] // 4
         assert all(stage["seconds"] > 0 for stage in size["stages"].values())
-    assert [row["images"] for row in found["cache"]] == [2, 8]
-    about = found["projection"]
+    assert [row["images"] for row in results["cache"]] == [2, 8]
+    about = results["projection"]
     assert about["step"] == 0.25
     assert about["gradients"] > 4e6 and list(about["seconds"]) == ["1", "2", "4", "8"]
     assert {path.name for path in tmp_path.rglob("*") if path.suffix == ".npy"} == set()
     projected = dict.fromkeys(("captions", "batch_size"), 10) | {"devices": 2, "input_batch": 9.0}
     about["seconds"] = {int(devices): seconds for devices, seconds in about["seconds"].items()}
-    scale.show(found, 160, scale.Console())
+    scale.show(results, 160, scale.Console())
     shown = capsys.readouterr().out
     assert "extrapolated to 160" in shown and "epoch of input" in shown and "growth" in shown
     assert scale.projected_seconds(**projected, step=1, gradients=1, bandwidth=1) == 4.5  # waits for input

@@ -1,4 +1,4 @@
-"""Processes that train one run after another: counted bytes. The trainings are in tests/training."""
+"""Processes that train one run after another: the bytes that they send, and their addresses."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ def test_sent_bytes_are_counted():
         connected = stack.enter_context(server.accept()[0])
         before = sent_bytes()
         client.sendall(bytes(100_000))
-        left = 100_000
-        while left:
-            left -= len(connected.recv(left))
+        unread_bytes = 100_000
+        while unread_bytes:
+            unread_bytes -= len(connected.recv(unread_bytes))
         # The system may acknowledge a little later, and other threads may have connections of their own.
         assert before is not None and 100_000 <= sent_bytes() - before < 200_000
 

@@ -57,7 +57,7 @@ def test_the_table_loads_and_has_as_many_images_of_each_kind(photographs, tmp_pa
     for record in data.records:
         with Image.open(record.image) as image:
             sizes[record.image_id.split("/")[1]].add(image.size)
-    assert all(len(found) >= 3 for found in sizes.values())
+    assert all(len(image_sizes) >= 3 for image_sizes in sizes.values())
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ FOUND = [
 
 
 def test_figures_are_those_computed_by_hand():
-    found = figures(FOUND)
-    a, b, total = found["kinds"]["a"], found["kinds"]["b"], found["total"]
-    assert list(found["kinds"]) == ["a", "b"]
+    results = figures(FOUND)
+    a, b, total = results["kinds"]["a"], results["kinds"]["b"], results["total"]
+    assert list(results["kinds"]) == ["a", "b"]
     assert a == pytest.approx(
         {"images": 3, "confidence": 2 / 3, "good": 2 / 3, "difference": 0, "sure": 3, "sure_not_good": 1}
     )

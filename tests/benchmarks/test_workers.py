@@ -57,23 +57,23 @@ class Fake:
 def test_rows_are_trained_in_turn_and_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "Trainers", Fake)
     first, second = Row("a, b", needs=ROWS[0].name), Row("c", ("pruning.method=fails",))
-    found = workers.compare(tmp_path, [first, second, Row("d", samples=True)])
-    assert list(found) == ["a, b", "c", "d"]
-    assert found["a, b"] == workers.Compared(0.25, None, 0.5, 1.0, 10.0, 12)
-    assert found["c"].problem == "two workers: it fails"
-    assert found["d"].workers == 0.25 and found["d"].devices is None  # compared with two devices
+    comparisons = workers.compare(tmp_path, [first, second, Row("d", samples=True)])
+    assert list(comparisons) == ["a, b", "c", "d"]
+    assert comparisons["a, b"] == workers.Compared(0.25, None, 0.5, 1.0, 10.0, 12)
+    assert comparisons["c"].problem == "two workers: it fails"
+    assert comparisons["d"].workers == 0.25 and comparisons["d"].devices is None  # compared with two devices
     assert (tmp_path / workers.MIRRORED / "d").is_dir() and not (tmp_path / workers.MIRRORED / "c").exists()
     assert (tmp_path / workers.NEEDED / ROWS[0].run).is_dir()
-    found = workers.compare(tmp_path, [first], devices=True)
-    assert found["a, b"].devices == 0
+    comparisons = workers.compare(tmp_path, [first], devices=True)
+    assert comparisons["a, b"].devices == 0
 
 
 def test_tables_and_exit_codes(tmp_path, monkeypatch, capsys):
-    found = {"ORT": workers.Compared(1e-8, 0.0, 0.1, 0.15, 2e6, 2_000_004)}
-    monkeypatch.setattr(workers, "compare", lambda folder, rows, devices: found)
+    comparisons = {"ORT": workers.Compared(1e-8, 0.0, 0.1, 0.15, 2e6, 2_000_004)}
+    monkeypatch.setattr(workers, "compare", lambda folder, rows, devices: comparisons)
     assert workers.main([str(tmp_path), "--rows", "ORT"]) == 0
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("1e-08", "100 ms", "150 ms", "1.50", "2.000 MB"))
-    found["ACORT"] = workers.Compared(problem="two workers: no memory")
+    comparisons["ACORT"] = workers.Compared(problem="two workers: no memory")
     assert workers.main([str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["ACORT"]["problem"] == "two workers: no memory"

@@ -95,8 +95,8 @@ def test_damaged_zip_files_are_reported(tmp_path):
         with pytest.raises(InputError, match=f"contains {len(arrays)} arrays"), open_array(path):
             pass
     np.savez_compressed(path, feat=VALUES)
-    whole = path.read_bytes()
-    for damaged in (whole[:-30], whole[30:], b"", npy(VALUES)):
+    content = path.read_bytes()
+    for damaged in (content[:-30], content[30:], b"", npy(VALUES)):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match="is damaged"), open_array(path) as opened:
             opened.first(7)

@@ -58,12 +58,12 @@ def test_leftovers_of_killed_processes_are_deleted_and_those_of_living_ones_stay
         (temporary,) = set(tmp_path.iterdir()) - before
         return child, temporary
 
-    (killed, left), (living, used) = start(), start()
+    (killed, leftover), (living, used) = start(), start()
     own = tmp_path / ".tfsparsecap-notes.txt"  # not a name that `atomic_path` gives
     own.write_text("mine")
     os.kill(killed, signal.SIGKILL)
     os.waitpid(killed, 0)
-    assert left.is_file() and left.suffix == ".npy"
+    assert leftover.is_file() and leftover.suffix == ".npy"
     atomic_write(tmp_path / "other.txt", "x")
     assert set(tmp_path.iterdir()) == {used, own, tmp_path / "other.txt"}
     os.kill(living, signal.SIGKILL)

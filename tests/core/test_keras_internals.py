@@ -147,13 +147,14 @@ def test_signs_are_computed_without_bits():
     signs, best = keras.ops.signbit(values), keras.ops.argmax(-values[2:6])
     with keras_internals.computed_signs():
         run = tf.function(lambda x: (keras.ops.signbit(x), keras.ops.argmax(-x[2:6])))
-        found = run(tf.constant(values))
+        outputs = run(tf.constant(values))
         operations = {
-            one.type for one in run.get_concrete_function(tf.constant(values)).graph.get_operations()
+            operation.type
+            for operation in run.get_concrete_function(tf.constant(values)).graph.get_operations()
         }
         assert keras.ops.signbit(np.array([-1, 0])).numpy().tolist() == [True, False]
-    np.testing.assert_array_equal(found[0], signs)
-    assert found[1] == best and "BitwiseAnd" not in operations
+    np.testing.assert_array_equal(outputs[0], signs)
+    assert outputs[1] == best and "BitwiseAnd" not in operations
 
 
 def test_operations_have_the_names_of_their_layers():
@@ -164,7 +165,7 @@ def test_operations_have_the_names_of_their_layers():
     def products():
         function = tf.function(lambda x: network(x, training=False))
         graph = function.get_concrete_function(tf.TensorSpec((1, 4))).graph
-        return [one.name for one in graph.get_operations() if one.type == "MatMul"]
+        return [operation.name for operation in graph.get_operations() if operation.type == "MatMul"]
 
     before = products()
     with keras_internals.layer_scopes():

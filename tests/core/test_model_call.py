@@ -54,8 +54,8 @@ def test_a_functional_model_with_dictionaries():
     model = functional()
     call = model_call(model, {"first": (5, 4)}, batch=2)
     assert shapes(call) == {"first": ((2, 5, 4), "int32"), "last": ((2, 4), "float32")}
-    given = {"first": np.ones((2, 5, 4), "int32"), "last": X[:2]}
-    outputs = call(given)
+    inputs = {"first": np.ones((2, 5, 4), "int32"), "last": X[:2]}
+    outputs = call(inputs)
     assert list(outputs) == ["difference", "sum"] or list(outputs) == ["sum", "difference"]
     np.testing.assert_allclose(outputs["sum"], X[:2] + 1, rtol=1e-6)
     np.testing.assert_allclose(outputs["difference"], X[:2] - 1, rtol=1e-6)
@@ -145,16 +145,16 @@ def test_names_are_those_that_tensorflow_accepts():
     inputs = [keras.Input((2,), name=name) for name in names]
     call = model_call(keras.Model(inputs, layers.Add()(inputs)))
     assert list(call.inputs) == ["my_input", "input_class", "input_9", "a_b", "a_b_1"]
-    one = keras.Input((2,), name="x")
-    call = model_call(keras.Model(one, {name: layers.ReLU()(one) for name in names[:3]}))
+    input_tensor = keras.Input((2,), name="x")
+    call = model_call(keras.Model(input_tensor, {name: layers.ReLU()(input_tensor) for name in names[:3]}))
     assert set(call({"x": np.zeros((1, 2), "float32")})) == {"my_input", "output_class", "output_9"}
 
 
 def test_inputs_in_a_dictionary_inside_a_list_keep_their_keys():
     a, z, b = (keras.Input((4,), name=name) for name in "azb")
     model = keras.Model([a, {"z": z, "b": b}], layers.Add()([a, z, b]))
-    for given in ({"z": X * 2, "b": X * 3}, {"b": X * 3, "z": X * 2}):
-        example = model_call(model, [X, given]).examples[0]
+    for named_inputs in ({"z": X * 2, "b": X * 3}, {"b": X * 3, "z": X * 2}):
+        example = model_call(model, [X, named_inputs]).examples[0]
         np.testing.assert_array_equal([example[name] for name in "azb"], [X[:1], X[:1] * 2, X[:1] * 3])
     order = [tensor.name for tensor in model.inputs]
     flat = model_call(model, [X * "azb".index(name) for name in order]).examples[0]

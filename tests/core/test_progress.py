@@ -17,13 +17,13 @@ def computed() -> list[int]:
 def test_a_bar_is_shown_on_a_terminal_while_messages_are_hidden(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
-    kept = os.dup(2)
+    stderr_copy = os.dup(2)
     os.dup2(theirs, 2)
     try:
         assert computed() == [1, 2, 3]
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
     text = b""
     while select.select([ours], [], [], 0)[0]:
         text += os.read(ours, 1 << 16)

@@ -1,4 +1,4 @@
-"""Formatting of numbers and names."""
+"""Percentages, names and captions as text."""
 
 import pytest
 import tensorflow_text

@@ -51,13 +51,13 @@ class PatchEncoder(keras.layers.Layer):
         return ops.reshape(self.convolution(ops.cast(image, "float32") / 127.5 - 1.0), (-1, 16, 64))
 
 
-def prune(model, block, kept=0.2, seed=0):
+def prune(model, block, density=0.2, seed=0):
     """Sets most weights of the decoder's kernels to zero, in blocks of `block` inputs."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         rows, columns = (*weight.shape, 0)[:2]
         if len(weight.shape) == 2 and rows % block == 0 and "score" not in weight.path:
-            mask = np.repeat(rng.random((rows // block, columns)) < kept, block, axis=0)
+            mask = np.repeat(rng.random((rows // block, columns)) < density, block, axis=0)
             weight.assign(np.asarray(weight) * mask * 4)
 
 
@@ -89,13 +89,13 @@ def quantize_weights(content, samples):
     return int8_weights.store_weights(content, rounded, samples=len(samples), multiplied=True)
 
 
-def sparse_weights(block, kept=0.1, shape=(32, 64)):
+def sparse_weights(block, density=0.1, shape=(32, 64)):
     """float32 [outputs, inputs] with random zeros in blocks of `block` inputs; `block` 0 is dense."""
     rng = np.random.default_rng(2)
     weights = rng.normal(size=shape).astype(np.float32)
     if block == 0:
         return weights
-    return weights * np.repeat(rng.random((shape[0], shape[1] // block)) < kept, block, axis=1)
+    return weights * np.repeat(rng.random((shape[0], shape[1] // block)) < density, block, axis=1)
 
 
 def convert_with_tensorflow(weights, *optimizations, float16=False):
@@ -192,7 +192,7 @@ def transformer_captioner(digits):
         end_id=digits.end_id,
         pad_id=digits.pad_id,
     )
-    prune(model, 16, kept=0.4)
+    prune(model, 16, density=0.4)
     for weight in model.encoder.weights:
         weight.assign(weight * 8)
     return model
@@ -312,10 +312,10 @@ def check_outputs(interpreter):
     def check(content, inputs, expected, tolerance):
         for delegate in (True, False):
             run = interpreter(content, delegate)
-            (given,) = run(
+            (outputs,) = run(
                 **(inputs if isinstance(inputs, dict) else {next(iter(run.get_input_details())): inputs})
             ).values()
-            np.testing.assert_allclose(given, expected, atol=tolerance * np.abs(expected).max())
+            np.testing.assert_allclose(outputs, expected, atol=tolerance * np.abs(expected).max())
 
     return check
 
@@ -323,8 +323,8 @@ def check_outputs(interpreter):
 def uneven(outputs, inputs, block, seed=0):
     """A matrix [outputs, inputs] whose rows keep between 0 and 30 % of their blocks."""
     rng = np.random.default_rng(seed)
-    kept = rng.random((outputs, inputs // block)) < rng.uniform(0, 0.3, (outputs, 1))
-    return (rng.normal(size=(outputs, inputs)) * np.repeat(kept, block, axis=1)).astype(np.float32)
+    mask = rng.random((outputs, inputs // block)) < rng.uniform(0, 0.3, (outputs, 1))
+    return (rng.normal(size=(outputs, inputs)) * np.repeat(mask, block, axis=1)).astype(np.float32)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -333,9 +333,9 @@ def pytest_runtest_setup(item):
 
     Hooks are called for the tests of this folder; a fixture of the session would stay for all others, too.
     """
-    found = dataclasses.replace(costs.of_target("arm64"), block16=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
+    arm64_costs = dataclasses.replace(costs.of_target("arm64"), block16=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(costs.TARGETS, "arm64", found)
+        patch.setitem(costs.TARGETS, "arm64", arm64_costs)
         return (yield)
 
 

@@ -1,4 +1,4 @@
-"""Files that the app can use, and errors for other files."""
+"""python -m tfsparsecap_export.android: files that the Android app can use, and errors for other files."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command: tables, JSON, and arguments that do not fit together."""
+"""python -m tfsparsecap_export.benchmark: tables, JSON, and arguments that do not fit together."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Names of layers that stay float."""
+"""Patterns that name the layers of an export that stay float."""
 
 import pytest
 from tfsparsecap_export.export_network import matching_layers

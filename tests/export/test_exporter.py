@@ -112,10 +112,10 @@ def test_the_file_returns_the_probabilities_of_objects(
         file = TFLiteCaptioner(path)
         assert file.objects == objects_captioner.objects and file.metadata["objects"] == list(file.objects)
         for sample, probabilities in zip(samples, expected, strict=True):
-            found = file.caption(sample["image"][0])
+            result = file.caption(sample["image"][0])
             likely = likely_objects(file.objects, probabilities)
-            assert [name for name, _ in found.objects] == [name for name, _ in likely]
-            np.testing.assert_allclose([p for _, p in found.objects], [p for _, p in likely], atol=0.01)
+            assert [name for name, _ in result.objects] == [name for name, _ in likely]
+            np.testing.assert_allclose([p for _, p in result.objects], [p for _, p in likely], atol=0.01)
     assert {"object_scores", "object_hidden"} <= {layer.name.split("/")[-2] for layer in report.layers}
 
 
@@ -148,7 +148,7 @@ def test_a_transformer_that_predicts_digits_returns_words(
 ):
     decode = once(Decoder)(transformer_captioner, BEAM, DIGITS_LENGTH, None)
     expected = [[values.numpy()[0] for values in decode(sample)] for sample in samples[:2]]
-    known = {weight.path: np.asarray(weight) for weight in transformer_captioner.weights}
+    weights = {weight.path: np.asarray(weight) for weight in transformer_captioner.weights}
     for format in FORMATS:
         path, report = exported_transformer(format)
         file = TFLiteCaptioner(path)
@@ -156,11 +156,13 @@ def test_a_transformer_that_predicts_digits_returns_words(
         assert file.metadata["special_ids"] == {"pad": 0, "start": 1, "end": 2}
         captions = set()
         for sample, (token_ids, scores) in zip(samples[:2], expected, strict=True):
-            found = file.caption(sample["image"][0])
-            captions.add(found[0][0])
+            file_captions = file.caption(sample["image"][0])
+            captions.add(file_captions[0][0])
             if format not in ("auto", *INT8):
-                assert [caption.text for caption in found] == [digits.decode(row) for row in token_ids]
-                np.testing.assert_allclose([caption.score for caption in found], scores, atol=0.05)
+                assert [caption.text for caption in file_captions] == [
+                    digits.decode(row) for row in token_ids
+                ]
+                np.testing.assert_allclose([caption.score for caption in file_captions], scores, atol=0.05)
                 words, _ = file.token_ids(sample["image"][0])
                 np.testing.assert_array_equal(words, digits.to_words(token_ids))
         assert len(captions) > 1
@@ -168,8 +170,8 @@ def test_a_transformer_that_predicts_digits_returns_words(
         counted = [layer for layer in report.layers if layer.role != "convolution" and layer.weights]
         assert report.sparsity == pytest.approx(
             1
-            - sum(np.count_nonzero(known[layer.name]) for layer in counted)
-            / sum(known[layer.name].size for layer in counted)
+            - sum(np.count_nonzero(weights[layer.name]) for layer in counted)
+            / sum(weights[layer.name].size for layer in counted)
         )
         others = [layer.name.rpartition("/")[2] for layer in report.layers if not layer.weights]
         assert others in ([], ["positions"])
@@ -264,9 +266,9 @@ def test_any_batch_size(block, tmp_path, interpreter, cached_export):
             run = interpreter((tmp_path / "a.tflite").read_bytes(), delegate)
             (name,) = run.get_input_details()
             for batch in (7, 1, 5):
-                found = run(**{name: inputs[:batch]})["output_0"]
+                outputs = run(**{name: inputs[:batch]})["output_0"]
                 atol = 0.06 * np.abs(expected).max()
-                np.testing.assert_allclose(found, expected[:batch], atol=atol, err_msg=format)
+                np.testing.assert_allclose(outputs, expected[:batch], atol=atol, err_msg=format)
 
 
 @pytest.mark.slow
@@ -291,8 +293,8 @@ def test_recurrent_layers_with_dropout(tmp_path, interpreter):
     export_model(model, tmp_path / "model.tflite", format="dense")
     x = np.random.default_rng(0).normal(size=(1, 6, 4)).astype("float32")
     run = interpreter((tmp_path / "model.tflite").read_bytes())
-    (found,) = run(**dict.fromkeys(run.get_input_details(), x)).values()
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    (outputs,) = run(**dict.fromkeys(run.get_input_details(), x)).values()
+    np.testing.assert_allclose(outputs, model(x), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The command: tables, JSON, and damaged or hostile files."""
+"""python -m tfsparsecap_export.inspect: tables, JSON, and damaged or hostile files."""
 
 import json
 import subprocess

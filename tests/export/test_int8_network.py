@@ -113,8 +113,8 @@ def refuse(*arguments, **options):
     ],
 )
 def test_the_fastest_network_with_similar_outputs_is_chosen(choose, error, options, network, note):
-    found, notes = choose(error, **options)
-    assert found == network
+    choice, notes = choose(error, **options)
+    assert choice == network
     assert "".join(notes).startswith(note) and len(notes) == bool(note)
 
 
@@ -124,8 +124,8 @@ def encoders(parts, images, monkeypatch):
 
     def run(milliseconds=(2.0, 1.0), activations=True):
         monkeypatch.setattr(int8_network, "expected_ms", expected(milliseconds))
-        given = [{"image": image[None]} for image in images]
-        return int8_network.encoders(*parts, given, costs=ARM64, activations=activations, keep_zeros=False)
+        samples = [{"image": image[None]} for image in images]
+        return int8_network.encoders(*parts, samples, costs=ARM64, activations=activations, keep_zeros=False)
 
     return run
 
@@ -134,9 +134,9 @@ def encoders(parts, images, monkeypatch):
 def test_a_captioners_encoder_has_int8_activations_if_they_are_faster(
     encoders, blocks_captioner, images, interpreter
 ):
-    found, notes = encoders()
-    assert list(found) == ["encoder/activations", "encoder"] and not notes
-    content, (report,) = found["encoder/activations"]
+    networks, notes = encoders()
+    assert list(networks) == ["encoder/activations", "encoder"] and not notes
+    content, (report,) = networks["encoder/activations"]
     assert (report.name, report.encoding) == ("encoder/activations", encodings.INT8)
     model = read_model(content)
     inputs = [
@@ -156,8 +156,8 @@ def test_a_captioners_encoder_has_int8_activations_if_they_are_faster(
 def test_the_activations_of_an_encoder_may_stay_float(encoders, monkeypatch):
     assert list(encoders(activations=False)[0]) == list(encoders((1.0, 1.0))[0]) == ["encoder"]
     monkeypatch.setattr(int8_activations, "prepare", refuse)
-    found, notes = encoders()
-    assert list(found) == ["encoder"]
+    networks, notes = encoders()
+    assert list(networks) == ["encoder"]
     assert notes == ["The encoder's activations stay float: the network has loops."]
 
 
@@ -193,8 +193,8 @@ def test_convolutional_networks_become_int8_with_samples(network, tmp_path, chec
     assert encodings_of(floats) == [encodings.FLOAT16, encodings.FLOAT16, encodings.SPARSE16]
     (note,) = floats.notes
     assert note == "Convolutions stay float without samples: give two or more to store them as int8."
-    kept = cached_export(model, path, samples=samples, keep_float=["convolutions"])
-    assert encodings_of(kept) == encodings_of(floats)
+    float_report = cached_export(model, path, samples=samples, keep_float=["convolutions"])
+    assert encodings_of(float_report) == encodings_of(floats)
     kernels = [np.asarray(weight) for weight in model.weights if weight.ndim > 1]
     zeros = 1 - sum(map(np.count_nonzero, kernels)) / sum(kernel.size for kernel in kernels)
     expected = np.asarray(model(samples[1]["image"]))
@@ -221,7 +221,7 @@ def test_convolutional_networks_become_int8_with_samples(network, tmp_path, chec
 def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
     model, samples = network
     image = samples[0]["image"]
-    for given, message in (
+    for wrong_samples, message in (
         ([], "samples are empty"),
         ([{"picture": image}], r"sample 0 is \['picture'\]: give a dictionary"),
         (7, "samples is int: give a list of dictionaries"),
@@ -237,7 +237,7 @@ def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
         ([*samples[:1], {"image": np.full_like(image, np.nan)}], "image of sample 1 contains NaN"),
     ):
         with pytest.raises(InputError, match=message):
-            export_model(model, tmp_path / "a.tflite", samples=given)
+            export_model(model, tmp_path / "a.tflite", samples=wrong_samples)
     assert not [*tmp_path.iterdir()]
 
 

@@ -1,4 +1,4 @@
-"""The command on a run folder and on a single model file."""
+"""python -m tfsparsecap_export: exports of a run folder and of a single model file."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What the exporter reads from a run."""
+"""Validation samples that the exporter takes from a run, and the confidence calibrated on them."""
 
 from types import SimpleNamespace
 
@@ -45,10 +45,10 @@ def test_captions_of_drawn_images_count_as_not_good(monkeypatch):
 
     monkeypatch.setattr(quality, "best_captions", best_captions)
     validation = quality.CaptionedSamples(samples, [["a dog"]] * 48, lambda ids: "dog")
-    found = quality.calibrate_confidence(b"", validation, end_id=2)
-    assert [one["image"].shape for one in seen] == [(1, 8, 8, 3)] * 51
-    assert found.images == 48 and found.good == 1
-    assert found.probability(-2.0, 2) < 0.5 < found.probability(-1.0, 2)
+    calibration = quality.calibrate_confidence(b"", validation, end_id=2)
+    assert [sample["image"].shape for sample in seen] == [(1, 8, 8, 3)] * 51
+    assert calibration.images == 48 and calibration.good == 1
+    assert calibration.probability(-2.0, 2) < 0.5 < calibration.probability(-1.0, 2)
     # Region features cannot be drawn.
     seen.clear()
     features = [{"features": np.zeros((1, 4, 8), np.float32)}] * 48

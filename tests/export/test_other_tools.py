@@ -29,7 +29,7 @@ KINDS = {
 def small_model(kind):
     """A model whose dense layers have zeros in blocks."""
     layers = keras.layers
-    x = inputs = keras.Input(KINDS[kind].shape[1:], dtype=KINDS[kind].dtype.name, name="given")
+    x = inputs = keras.Input(KINDS[kind].shape[1:], dtype=KINDS[kind].dtype.name, name="x")
     if kind == "convolutional":
         x = layers.Conv2D(32, 3, strides=2, name="stem")(x)
         x = layers.ReLU(name="stem_relu")(layers.BatchNormalization(name="stem_norm")(x))
@@ -46,8 +46,8 @@ def small_model(kind):
     model = keras.Model(inputs, layers.Dense(64, name="scores")(x), name="net")
     for layer in (model.get_layer("hidden"), model.get_layer("scores")):
         rows, columns = layer.kernel.shape
-        kept = np.repeat(RNG.random((rows // 16, columns)) < 0.2, 16, axis=0)
-        layer.kernel.assign(np.asarray(layer.kernel) * kept)
+        mask = np.repeat(RNG.random((rows // 16, columns)) < 0.2, 16, axis=0)
+        layer.kernel.assign(np.asarray(layer.kernel) * mask)
     return model
 
 
@@ -98,9 +98,9 @@ def test_googles_quantizer_takes_files_and_leaves_quantized_weights_as_they_are(
             dense = recipe.TFLOperationName.FULLY_CONNECTED
             tool.update_quantization_recipe(f".*({names}).*", dense, algorithm_key="no_quantize")
         content = bytes(tool.quantize().quantized_model)
-        expected = interpreter(path.read_bytes())(given=inputs[:1])["output_0"]
-        found = interpreter(content)(given=inputs[:1])["output_0"]
-        assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max(), format
+        expected = interpreter(path.read_bytes())(x=inputs[:1])["output_0"]
+        output = interpreter(content)(x=inputs[:1])["output_0"]
+        assert np.abs(output - expected).max() < 0.1 * np.abs(expected).max(), format
         if format == "dense":
             assert len(content) < 0.7 * path.stat().st_size
 
@@ -111,15 +111,15 @@ def test_layers_may_have_names_that_tensorflow_refuses(tmp_path, interpreter):
     recipe = pytest.importorskip("litert_quantizer.recipe")
     layers = [keras.layers.Dense(64, name=name) for name in ("my layer", "größe", "a;b", "_x", "a\0b")]
     inputs = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
-    model = keras.Sequential([keras.Input((64,), name="given"), *layers], name="net")
+    model = keras.Sequential([keras.Input((64,), name="x"), *layers], name="net")
     export_model(model, tmp_path / "a.tflite", "dense", samples=inputs)
     assert {"net/my layer/kernel", "net/größe/kernel", "net/a_b/kernel"} < set(
         names_of(tmp_path / "a.tflite")
     )
     tool = quantizer.Quantizer(str(tmp_path / "a.tflite"))
     tool.load_quantization_recipe(recipe.weight_only_wi8_afp32())
-    found = interpreter(bytes(tool.quantize().quantized_model))(given=inputs[:1])["output_0"]
-    np.testing.assert_allclose(found, model(inputs[:1]), atol=0.1)
+    output = interpreter(bytes(tool.quantize().quantized_model))(x=inputs[:1])["output_0"]
+    np.testing.assert_allclose(output, model(inputs[:1]), atol=0.1)
     text = explorer.ConvertFlatbufferDirectlyToJson(explorer.VisualizeConfig(), str(tmp_path / "a.tflite"))
     assert "net/my_layer" in text
 
@@ -132,8 +132,8 @@ def test_model_explorer_shows_each_operation_under_its_layer(exported):
         nodes = [node for file in json.loads(text) for graph in file["subgraphs"] for node in graph["nodes"]]
         ends = ("GraphInputs", "GraphOutputs")
         places = [set(node["namespace"].split("/")) for node in nodes if node["label"] not in ends]
-        known = {layer.name for layer in model.layers}
-        without = [place for place in places if not place & known]
+        layer_names = {layer.name for layer in model.layers}
+        without = [place for place in places if not place & layer_names]
         assert len(places) > 3 and len(without) <= 2, (format, without)  # what has the names of the ends
 
 
@@ -155,15 +155,15 @@ def test_keras_exports_and_quantizes_a_model_without_its_gates(kind, tmp_path, i
     model, stock = stripped(kind)
     inputs, expected = KINDS[kind], np.asarray(model(KINDS[kind]))
     files = [tmp_path / "a.tflite", tmp_path / "stock.tflite"]
-    for each, path in zip((model, stock), files, strict=True):
-        each.export(path, format="litert", verbose=False)
+    for network, path in zip((model, stock), files, strict=True):
+        network.export(path, format="litert", verbose=False)
     assert len({tuple(operation.name for operation in read_contents(path).operators) for path in files}) == 1
     if kind != "recurrent":  # whose file needs TensorFlow's own operations
         run = interpreter(files[0].read_bytes())
-        found = np.concatenate([run(given=inputs[i : i + 1])["output_0"] for i in range(2)])
-        np.testing.assert_allclose(found, expected[:2], atol=1e-4)
-    for each in (model, stock):
-        each.quantize("int8")
+        outputs = np.concatenate([run(x=inputs[i : i + 1])["output_0"] for i in range(2)])
+        np.testing.assert_allclose(outputs, expected[:2], atol=1e-4)
+    for network in (model, stock):
+        network.quantize("int8")
     quantized = np.asarray(model(inputs))
     np.testing.assert_array_equal(quantized, stock(inputs))
     assert np.abs(quantized - expected).max() < 0.1 * np.abs(expected).max()
@@ -222,9 +222,10 @@ def test_tasks_of_keras_hub_are_pruned_slimmed_and_exported(make, tmp_path, inte
     def outputs_of(path, samples):
         run = interpreter(path.read_bytes())
         dtypes = {name: details["dtype"] for name, details in run.get_input_details().items()}
-        given = samples if isinstance(samples, dict) else dict.fromkeys(dtypes, samples)
+        arrays = samples if isinstance(samples, dict) else dict.fromkeys(dtypes, samples)
         rows = [
-            {name: np.asarray(given[name])[i : i + 1].astype(dtypes[name]) for name in dtypes} for i in (0, 1)
+            {name: np.asarray(arrays[name])[i : i + 1].astype(dtypes[name]) for name in dtypes}
+            for i in (0, 1)
         ]
         return np.concatenate([run(**row)["output_0"] for row in rows])
 
@@ -242,8 +243,8 @@ def test_tasks_of_keras_hub_are_pruned_slimmed_and_exported(make, tmp_path, inte
     assert np.mean([np.mean(kernel == 0) for kernel in kernels]) > 0.3
     sc.export_model(task, tmp_path / "a.tflite", inputs=samples)
     expected = task.predict(raw, verbose=0)[:2]
-    found = outputs_of(tmp_path / "a.tflite", samples)
-    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
+    outputs = outputs_of(tmp_path / "a.tflite", samples)
+    np.testing.assert_allclose(outputs, expected, atol=0.05 * np.abs(expected).max())
 
     small = sc.slim(task, 0.5)
     assert small.count_params() < 0.8 * task.count_params()
@@ -253,5 +254,5 @@ def test_tasks_of_keras_hub_are_pruned_slimmed_and_exported(make, tmp_path, inte
     expected = keras.saving.load_model(tmp_path / "small.keras").predict(samples, verbose=0)[:2]
     report = sc.export_model(small, tmp_path / "small.tflite", inputs=samples)
     assert report.bytes < (tmp_path / "a.tflite").stat().st_size
-    found = outputs_of(tmp_path / "small.tflite", samples)
-    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
+    outputs = outputs_of(tmp_path / "small.tflite", samples)
+    np.testing.assert_allclose(outputs, expected, atol=0.05 * np.abs(expected).max())

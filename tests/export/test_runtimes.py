@@ -164,7 +164,7 @@ def ordered_files(dense_graph):
         captioner = SoftAttention(
             600, embedding_size=32, rnn_size=80, attention_size=48, feature_size=32, cell="lstm"
         )
-        prune(captioner, block, kept=0.06)
+        prune(captioner, block, density=0.06)
         captioner.output_layer.kernel.assign(captioner.output_layer.kernel * 4)
         dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 32)}), beam)
         content, layers = encode_file(dense, format, words=MAX_LENGTH, costs=free)
@@ -249,8 +249,8 @@ def other_model_files(tmp_path_factory, cached_export):
     for weight in model.weights:
         if len(weight.shape) == 2:
             inputs, outputs = weight.shape
-            kept = np.repeat(rng.random((-(-inputs // 16), outputs)) < 0.3, 16, axis=0)[:inputs]
-            weight.assign(np.asarray(weight) * kept)
+            mask = np.repeat(rng.random((-(-inputs // 16), outputs)) < 0.3, 16, axis=0)[:inputs]
+            weight.assign(np.asarray(weight) * mask)
     samples = [
         {
             "wide": rng.normal(size=(1, 4200)).astype(np.float32),
@@ -296,25 +296,25 @@ def convolution_files():
     rng = np.random.default_rng(3)
     samples = [{"image": rng.normal(size=(1, 8, 8, 16)).astype(np.float32)} for _ in range(2)]
     files = []
-    for kept in (1.0, 0.2):
+    for density in (1.0, 0.2):
         for weight in network.weights:
             if len(weight.shape) == 4:
-                weight.assign(np.asarray(weight) * (rng.random(weight.shape) < kept))
+                weight.assign(np.asarray(weight) * (rng.random(weight.shape) < density))
         dense = graph.model_graph(network)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(int8_weights, "SMALL_LAYER", 0)
-            content, found = quantize_weights(dense, samples)
-        expected = encodings.INT8 if kept == 1 else encodings.SPARSE_INT8
-        assert {layer.encoding for layer in found} == {expected}
+            content, reports = quantize_weights(dense, samples)
+        expected = encodings.INT8 if density == 1 else encodings.SPARSE_INT8
+        assert {layer.encoding for layer in reports} == {expected}
         files.append(File(expected, content, samples, FLOAT_OUTPUT))
         rounded = int8_weights.round_layers(dense, samples)
         prepared = int8_activations.prepare(dense, rounded, samples)
-        content, found = int8_activations.quantize(prepared)
-        assert {layer.encoding for layer in found} == {expected}
+        content, reports = int8_activations.quantize(prepared)
+        assert {layer.encoding for layer in reports} == {expected}
         files.append(File(f"{expected}, int8 activations", content, samples, INT8_ACTIVATIONS_OUTPUT))
         for encoding in (encodings.FLOAT16, encodings.SPARSE16, encodings.SPARSE32):
             content = rewritten(dense, encoding, sparse.CONVOLUTION)
-            files.append(File(f"{encoding} {kept}", content, samples, FLOAT_OUTPUT))
+            files.append(File(f"{encoding} {density}", content, samples, FLOAT_OUTPUT))
     return files
 
 

@@ -1,4 +1,4 @@
-"""Inputs that are given in the forms of a data set."""
+"""Samples for an export, in all forms in which Keras takes data."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "data",
     [
         ROWS,
         tf.constant(ROWS),
@@ -23,16 +23,16 @@ ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
     ],
     ids=["array", "tensor", "batches", "generator", "dictionaries", "targets", "dataset"],
 )
-def test_batches_are_split_into_samples(given):
+def test_batches_are_split_into_samples(data):
     inputs = {"x": tf.TensorSpec((1, 4))}
-    found = as_samples(given, inputs)
-    check_samples(found, inputs)
-    np.testing.assert_array_equal([sample["x"] for sample in found], ROWS[:, None])
+    samples = as_samples(data, inputs)
+    check_samples(samples, inputs)
+    np.testing.assert_array_equal([sample["x"] for sample in samples], ROWS[:, None])
 
 
 def test_samples_have_the_batch_size_of_the_file():
-    found = as_samples(ROWS, {"x": tf.TensorSpec((2, 4))})
-    np.testing.assert_array_equal([sample["x"] for sample in found], ROWS[:4].reshape(2, 2, 4))
+    samples = as_samples(ROWS, {"x": tf.TensorSpec((2, 4))})
+    np.testing.assert_array_equal([sample["x"] for sample in samples], ROWS[:4].reshape(2, 2, 4))
     any_size = {"x": tf.TensorSpec((None, 4))}
     assert [len(sample["x"]) for sample in as_samples(ROWS, any_size)] == [1] * 5
     assert [len(sample["x"]) for sample in as_samples([ROWS, ROWS[:2]], any_size)] == [5, 2]
@@ -43,9 +43,9 @@ def test_numbers_get_the_type_of_a_floating_point_input_but_of_no_other(dtype):
     rows = np.arange(20).reshape(5, 4).astype(dtype)
     samples = as_samples(rows, {"x": tf.TensorSpec((1, 4), tf.float32)})
     assert samples[3]["x"].dtype == np.float32 and samples[3]["x"].tolist() == [[12, 13, 14, 15]]
-    whole = {"x": tf.TensorSpec((1, 4), tf.int32)}
+    integers = {"x": tf.TensorSpec((1, 4), tf.int32)}
     with pytest.raises(InputError, match=f"x of sample 0 is {dtype}"):
-        check_samples(as_samples(rows, whole), whole)
+        check_samples(as_samples(rows, integers), integers)
 
 
 def test_an_array_is_for_models_with_one_input():
@@ -65,9 +65,9 @@ def test_an_endless_data_set_is_read_in_part():
 
 def test_a_smaller_last_batch_is_not_used():
     inputs = {"x": tf.TensorSpec((2, 4))}
-    found = as_samples(tf.data.Dataset.from_tensor_slices(ROWS).batch(2), inputs)
-    check_samples(found, inputs)
-    np.testing.assert_array_equal([sample["x"] for sample in found], ROWS[:4].reshape(2, 2, 4))
+    samples = as_samples(tf.data.Dataset.from_tensor_slices(ROWS).batch(2), inputs)
+    check_samples(samples, inputs)
+    np.testing.assert_array_equal([sample["x"] for sample in samples], ROWS[:4].reshape(2, 2, 4))
     with pytest.raises(InputError, match=r"x of sample 0 is float32 \[1, 4\]"):
         check_samples(as_samples([ROWS[:1]], inputs), inputs)
 
@@ -91,9 +91,14 @@ def test_only_floats_with_four_corners_are_boxes():
 
 def test_samples_may_have_the_names_of_the_keras_model():
     inputs = {"my_input": tf.TensorSpec((1, 4)), "input_self": tf.TensorSpec((1, 4))}
-    given, plain = {"my-input": ROWS, "self": ROWS}, {"my_input": ROWS, "input_self": ROWS}
-    for samples in ([given], [(given, 1)], [plain], tf.data.Dataset.from_tensors((given, 1))):
-        found = as_samples(samples, inputs)
-        assert [sorted(sample) for sample in found] == [["input_self", "my_input"]] * 5
-    for other in ({"x": ROWS}, {"my-input": ROWS}, {**given, "x": ROWS}):
+    keras_inputs, plain = {"my-input": ROWS, "self": ROWS}, {"my_input": ROWS, "input_self": ROWS}
+    for samples in (
+        [keras_inputs],
+        [(keras_inputs, 1)],
+        [plain],
+        tf.data.Dataset.from_tensors((keras_inputs, 1)),
+    ):
+        result = as_samples(samples, inputs)
+        assert [sorted(sample) for sample in result] == [["input_self", "my_input"]] * 5
+    for other in ({"x": ROWS}, {"my-input": ROWS}, {**keras_inputs, "x": ROWS}):
         assert sorted(as_samples([other], inputs)[0]) == sorted(other)

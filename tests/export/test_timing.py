@@ -127,8 +127,8 @@ def test_inputs_and_outputs_with_other_names_are_compared_by_their_shapes(tmp_pa
         functions, module = [both.get_concrete_function()], tf.Module()
         converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, module)
         path.write_bytes(converter.convert())
-    found = timing.same_inputs(paths)
-    assert {*found.values()} == {((1, 3), "float32"), ((1, 2), "float32")}
+    shapes = timing.same_inputs(paths)
+    assert {*shapes.values()} == {((1, 3), "float32"), ((1, 2), "float32")}
     first, second = timing.measure(paths, timing.samples(paths, count=3), runs=1, trust=True)
     assert first.difference == second.difference == 0
 

@@ -44,8 +44,8 @@ def plan(kinds: Sequence[str], total: int | None, first: int) -> list[tuple[str,
         total: number of cases, in the kinds' proportions; None takes all.
         first: the first seed of each kind.
     """
-    whole = sum(KINDS[name].cases for name in kinds)
-    counts = {name: -(-KINDS[name].cases * (total or whole) // whole) for name in kinds}
+    all_cases = sum(KINDS[name].cases for name in kinds)
+    counts = {name: -(-KINDS[name].cases * (total or all_cases) // all_cases) for name in kinds}
     cases = [(number / count, name, number) for name, count in counts.items() for number in range(count)]
     return [(name, first + number) for _, name, number in sorted(cases)]
 
@@ -64,23 +64,23 @@ def work() -> None:
 
 def supervise(cases: Sequence[tuple[str, int]], done: "queue.Queue[Outcome]") -> None:
     """Runs cases in a process, which is started again after a crash."""
-    left = collections.deque(cases)
-    while left:
+    pending_cases = collections.deque(cases)
+    while pending_cases:
         command = [sys.executable, "-m", "tests.fuzz", "--worker"]
         with tempfile.TemporaryFile("w+", errors="replace") as log, tempfile.TemporaryFile("w+") as lines:
-            lines.write("".join(f"{name} {seed}\n" for name, seed in left))
+            lines.write("".join(f"{name} {seed}\n" for name, seed in pending_cases))
             lines.seek(0)
             with subprocess.Popen(
                 command, stdin=lines, stdout=subprocess.PIPE, stderr=log, text=True
             ) as process:
                 assert process.stdout is not None
                 for answer in process.stdout:
-                    left.popleft()
+                    pending_cases.popleft()
                     done.put(Outcome(**json.loads(answer)))
-            if left:
+            if pending_cases:
                 log.seek(0)
                 reason = f"the process ended with code {process.returncode}"
-                done.put(Outcome(*left.popleft(), message=log.read()[-4000:], violation=reason))
+                done.put(Outcome(*pending_cases.popleft(), message=log.read()[-4000:], violation=reason))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -88,8 +88,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = [f"{'kind':12}{'cases':>8}{'exit 0':>8}{'exit 2':>8}{'other':>8}{'MB':>8}{'s':>8}"]
     for name in [*dict.fromkeys(outcome.kind for outcome in outcomes), "all"]:
         group = [outcome for outcome in outcomes if name in ("all", outcome.kind)]
-        codes = collections.Counter("other" if each.violation else each.code for each in group)
-        most, longest = max(each.memory for each in group) >> 20, max(each.seconds for each in group)
+        codes = collections.Counter("other" if outcome.violation else outcome.code for outcome in group)
+        most = max(outcome.memory for outcome in group) >> 20
+        longest = max(outcome.seconds for outcome in group)
         counts = f"{len(group):>8}{codes[0]:>8}{codes[2]:>8}{codes['other']:>8}{most:>8}{longest:>8.1f}"
         lines.append(f"{name:12}{counts}")
     return "\n".join(lines)
@@ -108,30 +109,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--first", type=int, default=0, metavar="N", help="seed of the first case (default: 0)")
     add("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="default: all cores")
     add("--worker", action="store_true", help=argparse.SUPPRESS)
-    given = options.parse_args(argv)
-    if given.worker:
+    arguments = options.parse_args(argv)
+    if arguments.worker:
         work()
         return 0
-    kinds, outcomes, began = list(dict.fromkeys(given.kind or KINDS)), [], time.monotonic()
-    if given.seed is not None:
+    kinds, outcomes, began = list(dict.fromkeys(arguments.kind or KINDS)), [], time.monotonic()
+    if arguments.seed is not None:
         outcomes = [
-            run_case(name, KINDS[name].make, given.seed, OUTPUT / f"{name}-{given.seed}") for name in kinds
+            run_case(name, KINDS[name].make, arguments.seed, OUTPUT / f"{name}-{arguments.seed}")
+            for name in kinds
         ]
         print(
-            *(f"{each.kind} {each.seed}: {each.violation or each.code}\n{each.message}" for each in outcomes)
+            *(
+                f"{result.kind} {result.seed}: {result.violation or result.code}\n{result.message}"
+                for result in outcomes
+            )
         )
         print(f"inputs: {OUTPUT}")
     else:
-        cases, done = plan(kinds, given.cases, given.first), queue.Queue()
-        for part in range(given.jobs):
-            threading.Thread(target=supervise, args=(cases[part :: given.jobs], done), daemon=True).start()
+        cases, done = plan(kinds, arguments.cases, arguments.first), queue.Queue()
+        for part in range(arguments.jobs):
+            threading.Thread(
+                target=supervise, args=(cases[part :: arguments.jobs], done), daemon=True
+            ).start()
         while len(outcomes) < len(cases):
             outcomes.append(outcome := done.get())
             if outcome.violation:
                 print(f"--kind {outcome.kind} --seed {outcome.seed}: {outcome.violation}", flush=True)
             if len(outcomes) % 500 == 0:
                 print(f"{len(outcomes)} cases, {time.monotonic() - began:.0f} s", flush=True)
-            if given.minutes is not None and time.monotonic() - began > 60 * given.minutes:
+            if arguments.minutes is not None and time.monotonic() - began > 60 * arguments.minutes:
                 print(f"stopped after {len(outcomes)} of {len(cases)} cases")
                 break
     print(table(outcomes))

@@ -168,10 +168,10 @@ def _table(folder: Path, damage: Damage) -> Case:
     files = [_copy(data() / name, folder / "data" / name) for name in names]
 
     def read() -> None:
-        found = load(kind, folder / "data", on_bad_record=bad)
-        print(found.summary(), *found.notes, *found.skipped)
+        dataset = load(kind, folder / "data", on_bad_record=bad)
+        print(dataset.summary(), *dataset.notes, *dataset.skipped)
         if tokenize:
-            texts = [caption for record in found.records for caption in record.captions]
+            texts = [caption for record in dataset.records for caption in record.captions]
             WordTokenizer.from_captions(texts).save_to(folder)
 
     return Case(read, [files[0]] * 8 + files[1:] + [pictures, pictures / "image0.jpg"])
@@ -220,9 +220,9 @@ def _features(folder: Path, damage: Damage) -> Case:
 
     def read() -> None:
         ids = [f"image{number}" for number in range(7)]
-        found = RegionFeatures(features, ids, feature_size=size, max_regions=4, **options)
-        for index in np.flatnonzero(found.usable):
-            found.fetch(index, 4)
+        regions = RegionFeatures(features, ids, feature_size=size, max_regions=4, **options)
+        for index in np.flatnonzero(regions.usable):
+            regions.fetch(index, 4)
 
     kinds = ["cocobu_att", *["cocobu_box_relative"] * boxes, *["cocobu_fc"] * pooled]
     return Case(read, [path for kind in kinds for path in sorted((features / kind).iterdir())])

@@ -186,5 +186,5 @@ def _peak(forget: bool = False) -> int:
     if forget:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) << 10 if found else 0
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(match[1]) << 10 if match else 0

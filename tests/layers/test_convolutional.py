@@ -15,27 +15,27 @@ IMAGE = RANDOM.normal(size=(2, 7, 6, 8)).astype("float32")
 VOLUME = RANDOM.normal(size=(2, 3, 4, 3, 8)).astype("float32")
 
 
-def one(layer):
+def network(layer):
     return lambda: keras.Sequential([layer()])
 
 
 CASES = {
-    "1d": (one(lambda: keras.layers.Conv1D(6, 3)), SEQUENCE),
+    "1d": (network(lambda: keras.layers.Conv1D(6, 3)), SEQUENCE),
     "1d causal dilated": (
-        one(lambda: keras.layers.Conv1D(6, 3, padding="causal", dilation_rate=2)),
+        network(lambda: keras.layers.Conv1D(6, 3, padding="causal", dilation_rate=2)),
         SEQUENCE,
     ),
-    "2d": (one(lambda: keras.layers.Conv2D(6, (3, 2), strides=2, activation="relu")), IMAGE),
-    "2d pointwise": (one(lambda: keras.layers.Conv2D(6, 1, use_bias=False)), IMAGE),
-    "2d in groups": (one(lambda: keras.layers.Conv2D(6, 3, groups=2, padding="same")), IMAGE),
-    "depthwise": (one(lambda: keras.layers.DepthwiseConv2D(3, depth_multiplier=2)), IMAGE),
-    "3d": (one(lambda: keras.layers.Conv3D(6, 2)), VOLUME),
-    "1d transposed": (one(lambda: keras.layers.Conv1DTranspose(6, 3, strides=2)), SEQUENCE),
-    "2d transposed": (one(lambda: keras.layers.Conv2DTranspose(6, 3, padding="same")), IMAGE),
-    "3d transposed": (one(lambda: keras.layers.Conv3DTranspose(6, 2)), VOLUME),
-    "1d depthwise": (one(lambda: keras.layers.DepthwiseConv1D(3, depth_multiplier=2)), SEQUENCE),
-    "1d separable": (one(lambda: keras.layers.SeparableConv1D(6, 3)), SEQUENCE),
-    "2d separable": (one(lambda: keras.layers.SeparableConv2D(6, 3, depth_multiplier=2)), IMAGE),
+    "2d": (network(lambda: keras.layers.Conv2D(6, (3, 2), strides=2, activation="relu")), IMAGE),
+    "2d pointwise": (network(lambda: keras.layers.Conv2D(6, 1, use_bias=False)), IMAGE),
+    "2d in groups": (network(lambda: keras.layers.Conv2D(6, 3, groups=2, padding="same")), IMAGE),
+    "depthwise": (network(lambda: keras.layers.DepthwiseConv2D(3, depth_multiplier=2)), IMAGE),
+    "3d": (network(lambda: keras.layers.Conv3D(6, 2)), VOLUME),
+    "1d transposed": (network(lambda: keras.layers.Conv1DTranspose(6, 3, strides=2)), SEQUENCE),
+    "2d transposed": (network(lambda: keras.layers.Conv2DTranspose(6, 3, padding="same")), IMAGE),
+    "3d transposed": (network(lambda: keras.layers.Conv3DTranspose(6, 2)), VOLUME),
+    "1d depthwise": (network(lambda: keras.layers.DepthwiseConv1D(3, depth_multiplier=2)), SEQUENCE),
+    "1d separable": (network(lambda: keras.layers.SeparableConv1D(6, 3)), SEQUENCE),
+    "2d separable": (network(lambda: keras.layers.SeparableConv2D(6, 3, depth_multiplier=2)), IMAGE),
 }
 
 

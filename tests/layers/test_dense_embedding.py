@@ -35,29 +35,32 @@ class Tied(keras.Model):
         return self.table(self.table(x), reverse=True)
 
 
-def one(layer):
+def network(layer):
     return lambda: keras.Sequential([layer()])
 
 
 CASES = {
-    "dense": (one(lambda: keras.layers.Dense(6, "relu")), RANDOM.normal(size=(3, 8))),
-    "dense of a sequence": (one(lambda: keras.layers.Dense(6)), RANDOM.normal(size=(3, 5, 8))),
-    "dense without bias": (one(lambda: keras.layers.Dense(6, use_bias=False)), RANDOM.normal(size=(3, 8))),
+    "dense": (network(lambda: keras.layers.Dense(6, "relu")), RANDOM.normal(size=(3, 8))),
+    "dense of a sequence": (network(lambda: keras.layers.Dense(6)), RANDOM.normal(size=(3, 5, 8))),
+    "dense without bias": (
+        network(lambda: keras.layers.Dense(6, use_bias=False)),
+        RANDOM.normal(size=(3, 8)),
+    ),
     "einsum": (
-        one(lambda: keras.layers.EinsumDense("abc,cde->abde", (None, 2, 4), bias_axes="de")),
+        network(lambda: keras.layers.EinsumDense("abc,cde->abde", (None, 2, 4), bias_axes="de")),
         RANDOM.normal(size=(3, 5, 8)),
     ),
     "einsum that sums over two axes": (
-        one(lambda: keras.layers.EinsumDense("abcd,cde->abe", (None, 6))),
+        network(lambda: keras.layers.EinsumDense("abcd,cde->abe", (None, 6))),
         RANDOM.normal(size=(3, 5, 2, 4)),
     ),
     "einsum with an ellipsis": (
-        one(lambda: keras.layers.EinsumDense("...x,xy->...y", 6)),
+        network(lambda: keras.layers.EinsumDense("...x,xy->...y", 6)),
         RANDOM.normal(size=(3, 5, 8)),
     ),
-    "embedding": (one(lambda: keras.layers.Embedding(9, 8)), RANDOM.integers(0, 9, (3, 5))),
+    "embedding": (network(lambda: keras.layers.Embedding(9, 8)), RANDOM.integers(0, 9, (3, 5))),
     "masked embedding": (
-        one(lambda: keras.layers.Embedding(9, 8, mask_zero=True)),
+        network(lambda: keras.layers.Embedding(9, 8, mask_zero=True)),
         RANDOM.integers(0, 9, (3, 5)),
     ),
     "tied embedding": (Tied, RANDOM.integers(0, 9, (3, 5))),

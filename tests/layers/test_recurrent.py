@@ -117,7 +117,7 @@ def half_open(model):
 def counted(monkeypatch):
     """The gates that are sampled: one entry per sample (eager) or per traced sample (function)."""
     draws, mask = [], Gate.mask
-    monkeypatch.setattr(Gate, "mask", lambda gate, *given: draws.append(gate) or mask(gate, *given))
+    monkeypatch.setattr(Gate, "mask", lambda gate, *arguments: draws.append(gate) or mask(gate, *arguments))
     return draws
 
 

@@ -27,8 +27,8 @@ def sequential(shape, *parts):
 
 
 def functional(shape, make, dtype="float32"):
-    given = keras.Input(shape, dtype=dtype)
-    return keras.Model(given, make(given))
+    inputs = keras.Input(shape, dtype=dtype)
+    return keras.Model(inputs, make(inputs))
 
 
 def tied_embedding(tokens):
@@ -117,7 +117,7 @@ class Composite(keras.Model):
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "known"),
+    ("part", "name", "count"),
     [
         (Product(name="product"), "product", 0),
         (layers.Lambda(lambda x: x, name="function"), "function", 0),
@@ -126,13 +126,13 @@ class Composite(keras.Model):
     ],
     ids=["own weight", "lambda", "composite", "recurrent"],
 )
-def test_layers_without_a_formula_are_reported(part, name, known):
+def test_layers_without_a_formula_are_reported(part, name, count):
     shown = []
     result = summary(sequential((4, 4, 5), part), compress=False, print_fn=shown.append)
     (row,) = [row for row in result.rows if not row.counted]
     assert row.name == name and f"{name} ({type(part).__name__}) has no formula" in result.notes[-1]
     assert "?" in shown[0] and "≥" in shown[0] and "has no formula" in shown[0]
-    assert result.totals["all weights"].flops // 2 == (4 * known if known else 0)
+    assert result.totals["all weights"].flops // 2 == (4 * count if count else 0)
 
 
 def test_operations_outside_layers_are_reported():

@@ -61,13 +61,13 @@ def test_flops_of_inception_v1_equal_the_published_ones():
 @pytest.mark.slow
 def test_flops_of_up_down_at_the_papers_size_by_hand(capsys):
     result = summary(PAPER_CAPTIONERS["up_down"].make(20))
-    whole = result.totals[ALL]
-    assert (whole.weights, whole.bytes["float32"]) == (53_149_537, 4 * 53_149_537)
+    total = result.totals[ALL]
+    assert (total.weights, total.bytes["float32"]) == (53_149_537, 4 * 53_149_537)
     image = 36 * 2048 * 1000 + 2048 * 1000 + 36 * 1000 * 512 + 1000 * 4000
     a_word = 3000 * 4000 + 1000 * 512 + 36 * 512 + 36 * 1000 + 3000 * 4000 + 1000 * 10_000
-    assert whole.flops == 2 * (image + 9 * 3 * a_word)
-    assert result.totals[PRUNABLE].flops == whole.flops - 2 * 9 * 3 * 36 * 1000
-    assert "gzip" not in whole.bytes
+    assert total.flops == 2 * (image + 9 * 3 * a_word)
+    assert result.totals[PRUNABLE].flops == total.flops - 2 * 9 * 3 * 36 * 1000
+    assert "gzip" not in total.bytes
     printed = capsys.readouterr().out
     assert "53,149,537" in printed and "one caption of 9 words (beam 3)" in printed
     assert "compress=True" in printed
@@ -76,9 +76,10 @@ def test_flops_of_up_down_at_the_papers_size_by_hand(capsys):
 def test_flops_per_token_of_soft_attention_by_hand():
     """The difference between captions of one word and two, for each layer."""
     captioner = SoftAttention(1000, feature_size=832)
-    one, two = (quiet(captioner, words=words, beam=5, input_shapes=(196, 832)) for words in (1, 2))
+    one_word, two_words = (quiet(captioner, words=words, beam=5, input_shapes=(196, 832)) for words in (1, 2))
     steps = {
-        a.name: (b.figures.flops - a.figures.flops) // 2 // 5 for a, b in zip(one.rows, two.rows, strict=True)
+        a.name: (b.figures.flops - a.figures.flops) // 2 // 5
+        for a, b in zip(one_word.rows, two_words.rows, strict=True)
     }
     assert {name: number for name, number in steps.items() if number} == {
         "attention_query": 512 * 512,
@@ -101,9 +102,9 @@ def test_up_down_pruned_has_the_published_sizes(fixtures):
         dense = row["Type"] == "Dense"
         if not dense:
             with_zeros(captioner, float(row["Annotation"].split("%")[0]) / 100)
-        whole = quiet(captioner).totals[ALL]
-        assert f"{whole.nonzeros / 1e6:.1f}" == row["Decoder NNZ (M)"]
-        megabytes = whole.bytes["float32" if dense else "coo"] / 1e6
+        total = quiet(captioner).totals[ALL]
+        assert f"{total.nonzeros / 1e6:.1f}" == row["Decoder NNZ (M)"]
+        megabytes = total.bytes["float32" if dense else "coo"] / 1e6
         # The sparsity in the table has three digits.
         assert megabytes == pytest.approx(float(row["Decoder Size (MB)"]), rel=3e-3)
 
@@ -173,8 +174,8 @@ def test_soft_attention_pruned_has_the_published_nonzeros(cell, encoder, fixture
     assert list(published) == [0.8, 0.9, 0.95, 0.975]
     for sparsity, nonzeros in published.items():
         models = [with_zeros(model, sparsity) for model in (decoder, network) if model is not None]
-        left = sum(quiet(model).totals[PRUNABLE].nonzeros for model in models)
-        assert f"{left / 1e6:.1f} M" == nonzeros
+        count = sum(quiet(model).totals[PRUNABLE].nonzeros for model in models)
+        assert f"{count / 1e6:.1f} M" == nonzeros
 
 
 @pytest.mark.parametrize("block_shape", [(1, 1), (16, 1)])
@@ -195,8 +196,8 @@ def test_gated_models_count_like_stripped_ones(block_shape):
     assert gated.nonzeros == sum(np.count_nonzero(kernel) for kernel in kernels)
     assert quiet(stock).totals == with_gates.totals
     convolution, dense = kernels
-    left = 36 * np.count_nonzero(convolution) + np.count_nonzero(dense)
-    assert with_gates.totals[ALL].flops_left == 2 * left
+    kernel_products = 36 * np.count_nonzero(convolution) + np.count_nonzero(dense)
+    assert with_gates.totals[ALL].flops_left == 2 * kernel_products
     assert with_gates.totals[ALL].flops == 2 * (36 * convolution.size + dense.size)
 
 

@@ -29,8 +29,8 @@ def test_rows_show_what_layers_cost():
 
 
 def test_a_model_without_weights_has_no_bytes():
-    given = keras.Input((6, 8))
-    text = printed(keras.Model(given, layers.Attention()([given, given]), name="plain"))
+    inputs = keras.Input((6, 8))
+    text = printed(keras.Model(inputs, layers.Attention()([inputs, inputs]), name="plain"))
     assert "(no weights)" in text and "plain: bytes" not in text
 
 

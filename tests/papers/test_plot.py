@@ -31,15 +31,15 @@ def result(method, sparsity, seed, cider, captioner=LSTM, variant=""):
 
 
 def study(captioners=(LSTM,), seeds=(1, 2, 3), methods=tuple(LOST)):
-    random, found = np.random.default_rng(0), []
+    random, results = np.random.default_rng(0), []
     for captioner in captioners:
         for seed in seeds:
-            found.append(result("Dense", None, seed, 0.41 + random.normal(0, 0.003), captioner))
+            results.append(result("Dense", None, seed, 0.41 + random.normal(0, 0.003), captioner))
             for method in methods:
                 for sparsity, lost in zip((0.8, 0.9, 0.95), LOST[method], strict=True):
                     cider = 0.41 - lost + random.normal(0, 0.003)
-                    found.append(result(method, sparsity, seed, cider, captioner))
-    return found
+                    results.append(result(method, sparsity, seed, cider, captioner))
+    return results
 
 
 @pytest.fixture

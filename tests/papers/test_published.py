@@ -34,8 +34,8 @@ def up_down(seed=1, **sizes):
 
 
 def assert_same(captioner, weights):
-    for own, given in zip(captioner.get_weights(), weights, strict=True):
-        np.testing.assert_array_equal(own, given)
+    for own, weight in zip(captioner.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(own, weight)
 
 
 def test_names_and_shapes_equal_those_of_the_published_checkpoint(fixtures):

@@ -136,11 +136,12 @@ def test_parallel_runs_share_cores_and_gpus(fake, tmp_path, monkeypatch):
     folder = tmp_path / "runs" / "s"
     run_study(runs, folder, jobs=2, **quiet)
     assert fake()[:2] == ["begin dense-s1", "end dense-s1"]
-    found = [json.loads((folder / f"{run.name}.env").read_text()) for run in runs]
-    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2,5", "2", "5"]
-    assert found[1]["TF_NUM_INTRAOP_THREADS"] == str(max(1, os.cpu_count() // 2))
-    assert all(one["TFSPARSECAP_ENDS_WITH_STDIN"] == "1" for one in found)  # with the study
-    assert found[1]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    environments = [json.loads((folder / f"{run.name}.env").read_text()) for run in runs]
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in environments] == ["2,5", "2", "5"]
+    assert environments[1]["TF_NUM_INTRAOP_THREADS"] == str(max(1, os.cpu_count() // 2))
+    # They end with the study.
+    assert {environment["TFSPARSECAP_ENDS_WITH_STDIN"] for environment in environments} == {"1"}
+    assert environments[1]["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
 
 
 def test_scores_with_another_tokenization_are_computed_again(fake, tmp_path):
@@ -159,9 +160,9 @@ def test_scores_with_another_tokenization_are_computed_again(fake, tmp_path):
     scores = {"CIDEr": 0.9, "METEOR": 0.3, "sparsity": 0.0, "nonzero_weights": 10, "weights": 10}
     (folder / run.name / "captions_test.json").write_text(json.dumps(rows))
     (folder / run.name / "scores_test.json").write_text(json.dumps({**scores, "tokenizer": "ptb"}))
-    found = read_result(run, folder).scores
+    new_scores = read_result(run, folder).scores
     # All captions equal their first references, apart from case and punctuation.
-    assert found["BLEU-1"] == pytest.approx(1.0) and found["CIDEr"] > 1.0
+    assert new_scores["BLEU-1"] == pytest.approx(1.0) and new_scores["CIDEr"] > 1.0
     (folder / run.name / "scores_test.json").write_text(json.dumps(scores))
     assert read_result(run, folder).scores["CIDEr"] == 0.9
 
@@ -176,8 +177,8 @@ def test_a_run_without_scores_is_reported_with_the_reason(fake, tmp_path):
 
 def test_data_is_checked_before_training(tmp_path):
     def config(**changed):
-        given = {"data.kind": "table", "data.folder": tmp_path / "photos", **changed}
-        return load_config(None, [f"{key}={value}" for key, value in given.items()])
+        settings = {"data.kind": "table", "data.folder": tmp_path / "photos", **changed}
+        return load_config(None, [f"{key}={value}" for key, value in settings.items()])
 
     with pytest.raises(InputError, match="photos"):
         check_data([config()])

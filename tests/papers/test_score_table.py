@@ -14,10 +14,10 @@ LSTM, NONE = "Soft-Attention LSTM", "\N{EN DASH}"
 
 def result(method, sparsity, seed, cider, captioner=LSTM, **more):
     scores = more.pop("scores", {"CIDEr": cider, "BLEU-4": cider / 3})
-    left = round(1e6 * (1 - (sparsity or 0)))
+    nonzeros = round(1e6 * (1 - (sparsity or 0)))
     folder = f"runs/{captioner}-{method}-{sparsity}-{seed}"
     return Result(
-        captioner, method, sparsity, seed, scores, sparsity or 0.0, left, 10**6, 600.0, folder, **more
+        captioner, method, sparsity, seed, scores, sparsity or 0.0, nonzeros, 10**6, 600.0, folder, **more
     )
 
 
@@ -36,12 +36,12 @@ STUDY = [
 
 def cells(results, score="CIDEr"):
     """Header and cells of each table."""
-    found = []
+    contents = []
     for table in tables(results, "Study", score):
         columns = [[str(cell) for cell in column.cells] for column in table.columns]
         header = [str(column.header) for column in table.columns]
-        found.append([header, *map(list, zip(*columns, strict=True))])
-    return found
+        contents.append([header, *map(list, zip(*columns, strict=True))])
+    return contents
 
 
 def test_means_and_sample_standard_deviations_equal_numpys():

@@ -45,8 +45,8 @@ def test_runs_come_after_their_teachers():
         "Gradual": {"settings": {"pruning.method": "gradual"}},
         "Dense": {"settings": {"pruning": None}},
     }
-    given = study(methods=methods, seeds=[2], settings={"training.teacher": "runs/large"})
-    runs = grid(given, "s.yaml", "elsewhere")
+    definition = study(methods=methods, seeds=[2], settings={"training.teacher": "runs/large"})
+    runs = grid(definition, "s.yaml", "elsewhere")
     assert runs[0].config.training.teacher == ["runs/large"]
     names = [run.name for run in runs]
     assert names.index("dense-s2") < names.index("taught-0.95-s2") > names.index("gradual-0.95-s2")
@@ -58,7 +58,7 @@ def test_runs_come_after_their_teachers():
 
 def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_path):
     (tmp_path / "base.yaml").write_text("training: {epochs: 9, batch_size: 9, warmup_steps: 9}\nseed: 9\n")
-    one = study(
+    definition = study(
         config="base.yaml",
         settings={"training.epochs": 8, "training.learning_rate": 0.8},
         captioners={"GRU": {"settings": {"model.cell": "gru", "training.learning_rate": 0.7}}, "none": None},
@@ -66,7 +66,7 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
         methods={"Dense": {"settings": {"pruning": None, "training.batch_size": 6}}},
         seeds=[3],
     )
-    (run,) = grid(one, tmp_path / "s.yaml")
+    (run,) = grid(definition, tmp_path / "s.yaml")
     training = run.config.training
     assert (training.epochs, training.batch_size, training.warmup_steps) == (8, 6, 9)
     assert (training.learning_rate, training.schedule, run.config.seed) == (0.7, "constant", 3)
@@ -103,16 +103,16 @@ def test_invalid_grids_are_errors(changed, message):
 
 def test_command_line_settings_apply_to_all_runs():
     overrides = ["training.epochs=7", "data.folder=elsewhere"]
-    one = study(settings={"training.epochs": 3})
-    runs = grid(one, "s.yaml", overrides=overrides)
+    definition = study(settings={"training.epochs": 3})
+    runs = grid(definition, "s.yaml", overrides=overrides)
     assert {(run.config.training.epochs, run.config.data.folder) for run in runs} == {(7, "elsewhere")}
     assert sum(run.config.pruning is None for run in runs) == 2
     with pytest.raises(
         InputError, match=r"seed=4 on the command line: the study sets seed, use seeds in s\.y"
     ):
-        grid(one, "s.yaml", overrides=["seed=4"])
+        grid(definition, "s.yaml", overrides=["seed=4"])
     with pytest.raises(InputError, match=r"unknown key training\.epoch .*or on the command line"):
-        grid(one, "s.yaml", overrides=["training.epoch=4"])
+        grid(definition, "s.yaml", overrides=["training.epoch=4"])
 
 
 def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
@@ -125,8 +125,8 @@ def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
     )
     file = tmp_path / "mine" / "study.yaml"
     file.write_text("extends: ../studies/theirs.yaml\nname: mine\nmethods: {GRU: {config: gru.yaml}}\n")
-    one = load_study(file)
-    runs = {run.method: run.config for run in grid(one, file)}
+    definition = load_study(file)
+    runs = {run.method: run.config for run in grid(definition, file)}
     assert runs["SMP"].training.epochs == 9 and runs["GRU"].model.cell == "gru"
     file.write_text(file.read_text().replace("{GRU:", "{SMP: null, GRU:"))
     assert {run.method for run in grid(load_study(file), file)} == {"GRU"}
@@ -189,11 +189,11 @@ def test_no_configured_study_fails_because_of_its_settings(file, runs_of):
 
 @pytest.mark.parametrize("name", PUBLISHED_GRIDS)
 def test_methods_and_sparsities_are_the_papers(name, runs_of):
-    found = {}
+    sparsity_sets = {}
     for run in runs_of(name):
         if run.sparsity is not None:
-            found.setdefault(run.method, set()).add(run.sparsity)
-    assert found == {method: set(sparsities) for method, sparsities in PUBLISHED_GRIDS[name].items()}
+            sparsity_sets.setdefault(run.method, set()).add(run.sparsity)
+    assert sparsity_sets == {method: set(sparsities) for method, sparsities in PUBLISHED_GRIDS[name].items()}
     assert any(run.sparsity is None for run in runs_of(name)) == (name not in WITHOUT_DENSE)
 
 
@@ -219,9 +219,9 @@ def test_settings_are_the_papers(place, studies, about, values, runs_of):
         for run in runs:
             settings = run.config.model_dump()
             for key, value in values.items():
-                found = functools.reduce(lambda section, part: section[part], key.split("."), settings)
-                assert found == pytest.approx(value) if isinstance(value, float) else found == value, (
-                    f"{name}, {run.name}: {key} is {found}, but {value} in {place}"
+                setting = functools.reduce(lambda section, part: section[part], key.split("."), settings)
+                assert setting == pytest.approx(value) if isinstance(value, float) else setting == value, (
+                    f"{name}, {run.name}: {key} is {setting}, but {value} in {place}"
                 )
 
 
@@ -237,10 +237,10 @@ def test_settings_are_the_papers(place, studies, about, values, runs_of):
 )
 def test_weights_of_the_sparsity_loss_are_the_papers(name, weights, runs_of):
     smp = [run for run in runs_of(name) if run.method == "SMP"]
-    found = {
+    computed_weights = {
         run.sparsity: paper_sparsity_weight(run.config.pruning.options["paper"], run.sparsity) for run in smp
     }
-    assert [found[sparsity] for sparsity in sorted(found)] == pytest.approx(weights)
+    assert [computed_weights[sparsity] for sparsity in sorted(computed_weights)] == pytest.approx(weights)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def millions(config):
     ],
 )
 def test_captioners_in_acorts_tables_have_the_published_sizes(number, parameters, runs_of):
-    found = [millions(run.config) for run in runs_of(f"acort_table{number}")]
-    assert found == pytest.approx(parameters, abs=0.05)
+    sizes = [millions(run.config) for run in runs_of(f"acort_table{number}")]
+    assert sizes == pytest.approx(parameters, abs=0.05)
 
 
 def test_a_name_that_no_study_has_lists_those_of_the_package():

@@ -379,9 +379,9 @@ def test_gates_of_frozen_layers_learn_after_the_model_is_loaded(tmp_path):
     again = keras.saving.load_model(tmp_path / "pruned.keras")
     assert [gate.independent for gate in gates(again)] == [True, True, True, False]
     assert len(again.trainable_variables) == len(model.trainable_variables) == 4 + 2
-    for one in (model, again):
-        one.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
-        assert float(one.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
+    for network in (model, again):
+        network.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
+        assert float(network.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.01)
     for mine, other in zip(model.weights, again.weights, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-6, err_msg=mine.path)
     for gate in gates(again):

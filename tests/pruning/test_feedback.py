@@ -18,9 +18,9 @@ Y = (X[:, 0] > 0).astype("int32")
 class Listener(ValidationDriven, PruningMethod):
     """Records the logs it gets; stops the training after `stop_after` epochs."""
 
-    def __init__(self, stop_after=None, wanted=None):
+    def __init__(self, stop_after=None, required_metric=None):
         super().__init__(0.5)
-        self.stop_after, self.wanted, self.received = stop_after, wanted, []
+        self.stop_after, self.required_metric, self.received = stop_after, required_metric, []
 
     def step(self, gate_gradients):
         self.steps_done.assign_add(1)
@@ -30,8 +30,8 @@ class Listener(ValidationDriven, PruningMethod):
         return len(self.received) == self.stop_after
 
     def check_metric(self, names):
-        if self.wanted and self.wanted not in names:
-            raise InputError(f"no {self.wanted} in {sorted(names)}")
+        if self.required_metric and self.required_metric not in names:
+            raise InputError(f"no {self.required_metric} in {sorted(names)}")
 
 
 class Scores(keras.callbacks.Callback):
@@ -83,7 +83,7 @@ def test_feedback_comes_after_custom_callbacks():
         lambda model: model.fit(X, Y, 8, 2, 0, [Scores()]),
         lambda model: model.fit(X, Y, epochs=2, verbose=0, callbacks=Scores()),
     ):
-        method = Listener(wanted="val_score")
+        method = Listener(required_metric="val_score")
         fit(made(method))
         assert [logs["val_score"] for logs in method.received] == [10.0, 11.0]
 
@@ -110,17 +110,17 @@ def test_a_missing_metric_is_rejected_before_training(given, message):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"callbacks": [Scores()]},
         {"validation_data": ((X[i : i + 8], Y[i : i + 8]) for i in [0, 8]), "validation_steps": 1},
     ],
     ids=["callback", "generator"],
 )
-def test_a_metric_missing_from_the_first_epochs_causes_a_warning(given):
+def test_a_metric_missing_from_the_first_epochs_causes_a_warning(arguments):
     model = made(Relevance(lower_bound=0.5, metric="val_other"))
     with pytest.warns(UserWarning, match="judging by the first epochs, Relevance .* 'val_other'"):
-        model.fit(X, Y, epochs=2, verbose=0, **given)
+        model.fit(X, Y, epochs=2, verbose=0, **arguments)
 
 
 def test_fit_prunes_down_to_the_bound_and_stops(compiled):
@@ -135,8 +135,8 @@ def test_fit_prunes_down_to_the_bound_and_stops(compiled):
     sparsity = model.pruning.target
     assert 0.5 < sparsity < 0.99
     stripped = strip_pruning(model)
-    kept = sum(np.count_nonzero(layer.kernel) for layer in stripped.layers)
-    assert kept == round((1 - sparsity) * (8 * 16 + 16 * 2))
+    nonzeros = sum(np.count_nonzero(layer.kernel) for layer in stripped.layers)
+    assert nonzeros == round((1 - sparsity) * (8 * 16 + 16 * 2))
     stripped.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
     assert stripped.evaluate(X, Y, verbose=0, return_dict=True)["accuracy"] == pytest.approx(scored)
 
@@ -154,11 +154,11 @@ def with_unused_layer():
     inputs = keras.Input((16,))
     unused = keras.layers.Dense(32, name="unused")(inputs)
     hidden = keras.layers.Dense(64, activation="relu")(inputs)
-    found = keras.Model(
+    model = keras.Model(
         inputs, keras.layers.Dense(1)(hidden) + 0.0 * keras.ops.mean(unused, axis=-1, keepdims=True)
     )
-    found.compile("adam", "mse")
-    return found
+    model.compile("adam", "mse")
+    return model
 
 
 DATA = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32), np.ones((64, 1), np.float32)
@@ -173,7 +173,7 @@ def test_a_layer_is_named_in_the_epoch_that_empties_it():
     expected = r"unused/kernel keeps 0 of 512; name them in skip, or set a larger minimum_density"
     with pytest.warns(UserWarning, match=expected) as caught:
         emptied.fit(*DATA, batch_size=16, epochs=3, verbose=0)
-    assert sum("keeps" in str(each.message) for each in caught) == 1, "once, not in each epoch"
+    assert sum("keeps" in str(warning.message) for warning in caught) == 1, "once, not in each epoch"
 
 
 def test_other_trainings_are_quiet_and_keep_their_callbacks():
@@ -181,9 +181,9 @@ def test_other_trainings_are_quiet_and_keep_their_callbacks():
     own = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        kept = pruned()
-        kept.fit(*DATA, batch_size=16, epochs=2, verbose=0, callbacks=own)
-        given = keras.callbacks.CallbackList([own], add_history=True, model=kept)
-        kept.fit(*DATA, batch_size=16, epochs=1, verbose=0, callbacks=given)
-        assert warn_of_emptied("model", kept.pruning) == frozenset()
+        model = pruned()
+        model.fit(*DATA, batch_size=16, epochs=2, verbose=0, callbacks=own)
+        callbacks = keras.callbacks.CallbackList([own], add_history=True, model=model)
+        model.fit(*DATA, batch_size=16, epochs=1, verbose=0, callbacks=callbacks)
+        assert warn_of_emptied("model", model.pruning) == frozenset()
     assert seen == [0, 1, 0]

@@ -35,19 +35,19 @@ def trained(model, steps=5):
 
 
 def test_zeros_stay_zero_and_other_weights_learn():
-    model, kept = sparse()
+    model, masks = sparse()
     before = [np.array(layer.kernel) for layer in model.layers]
     model = prune(model, "frozen")
     assert model.pruning.sparsity == model.pruning.target == pytest.approx(0.75, abs=2e-3)
     model = strip_pruning(trained(model))
-    for layer, mask, old in zip(model.layers, kept, before, strict=True):
+    for layer, mask, old in zip(model.layers, masks, before, strict=True):
         np.testing.assert_array_equal(np.asarray(layer.kernel) != 0, mask)
         # Except weights of units whose outputs are all pruned.
         assert (np.asarray(layer.kernel)[mask] != old[mask]).mean() > 0.8
 
 
 def test_fixed_zeros_stay_while_another_part_is_pruned(tmp_path):
-    model, (kept, _) = sparse()
+    model, (mask, _) = sparse()
     second = model.get_layer("second")
     second.kernel.assign(RANDOM.normal(size=(32, 4)))  # dense again
     fix_zeros(model, skip="second")
@@ -55,10 +55,10 @@ def test_fixed_zeros_stay_while_another_part_is_pruned(tmp_path):
     assert [path.split("/")[-2:] for path, *_ in model.pruning.classes()] == [["second", "kernel"]]
     assert model.pruning.gated_size == 128
     trained(model).save(tmp_path / "model.keras")
-    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
-        one.train_on_batch(INPUTS, TARGETS)
-        stripped = strip_pruning(one)
-        np.testing.assert_array_equal(np.asarray(stripped.get_layer("first").kernel) != 0, kept)
+    for network in (model, keras.models.load_model(tmp_path / "model.keras")):
+        network.train_on_batch(INPUTS, TARGETS)
+        stripped = strip_pruning(network)
+        np.testing.assert_array_equal(np.asarray(stripped.get_layer("first").kernel) != 0, mask)
         assert np.count_nonzero(np.asarray(stripped.get_layer("second").kernel)) == 64
 
 

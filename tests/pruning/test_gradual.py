@@ -56,7 +56,7 @@ def test_masks_equal_those_of_tfmot_at_every_update_of_a_training(make, block, t
         variables = [tf.Variable(weight), tf.Variable(tf.ones_like(weight)), tf.Variable(0.0)]
         update = implementation.Pruning(lambda: step, [variables], schedule, size, "AVG")
         updates.append((update, variables))
-    inputs = [random.integers(0, 20, (8, *one.shape[1:])).astype(one.dtype) for one in model.inputs]
+    inputs = [random.integers(0, 20, (8, *tensor.shape[1:])).astype(tensor.dtype) for tensor in model.inputs]
     targets = random.normal(size=(8, *model.output_shape[1:]))
     seen = []
     for number in range(10):

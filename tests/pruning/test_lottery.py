@@ -88,17 +88,17 @@ def test_a_ticket_trains_like_a_dense_model_with_a_new_optimizer():
     model = prune(made(), LotteryTicket(0.5, total_steps=10))
     model.compile(keras.optimizers.Adam(rate), "mse")
     stepped(model, 5)
-    kept = masks(model)
+    ticket_masks = masks(model)
     # Equivalent dense layers that start with the ticket and are constrained to its mask.
     twin = made()
-    for layer, mask in zip(twin.layers, kept, strict=True):
+    for layer, mask in zip(twin.layers, ticket_masks, strict=True):
         layer.kernel.assign(layer.kernel * mask)
         layer.kernel.constraint = lambda kernel, mask=mask: kernel * mask
     twin.compile(keras.optimizers.Adam(Later(rate, 5)), "mse")
-    for one in (model, twin):
-        stepped(one, 4)
+    for network in (model, twin):
+        stepped(network, 4)
     assert int(model.optimizer.iterations) == 9
-    for layer, other, mask in zip(model.layers, twin.layers, kept, strict=True):
+    for layer, other, mask in zip(model.layers, twin.layers, ticket_masks, strict=True):
         np.testing.assert_allclose(layer.kernel, other.kernel * mask, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(layer.bias, other.bias, rtol=1e-5, atol=1e-6)
     assert any((own != value).any() for own, value in zip(moving(model), start, strict=True))
@@ -158,17 +158,18 @@ def test_rounds_0_draws_the_ticket_from_a_trained_model():
 
 
 @pytest.mark.parametrize(
-    ("given", "allocation", "message"),
+    ("initial_weights", "allocation", "message"),
     [
         (lambda start: None, "blind", "needs initial_weights"),
         (lambda start: [np.zeros((3, 4))], "blind", "do not have the shapes"),
         (lambda start: start, "gradual", r"0\.0% of the weights are zero"),
     ],
 )
-def test_models_and_weights_that_give_no_ticket_are_rejected(given, allocation, message):
+def test_models_and_weights_that_give_no_ticket_are_rejected(initial_weights, allocation, message):
     model, start = dense_and_its_start()
+    weights = initial_weights(start)
     with pytest.raises(InputError, match=message):
-        prune(model, LotteryTicket(0.75, rounds=0, allocation=allocation, initial_weights=given(start)))
+        prune(model, LotteryTicket(0.75, rounds=0, allocation=allocation, initial_weights=weights))
     assert [type(layer) for layer in model.layers] == [keras.layers.Dense] * 2
 
 
@@ -186,10 +187,10 @@ def test_a_gradual_ticket_keeps_what_gradual_pruning_keeps():
         np.testing.assert_array_equal(mask, expected)
     assert not np.array_equal(masks(ticket)[0], largest(kernels(start)[:1], 0.25)[0])
     # The same for a ticket drawn from the model after gradual pruning.
-    kept = masks(gradual)
+    gradual_masks = masks(gradual)
     drawn = LotteryTicket(0.75, rounds=0, allocation="gradual", initial_weights=made().get_weights())
     later = prune(strip_pruning(gradual), drawn)
-    for mask, expected in zip(masks(later), kept, strict=True):
+    for mask, expected in zip(masks(later), gradual_masks, strict=True):
         np.testing.assert_array_equal(mask, expected)
     stepped(ticket, 8)
     assert float(ticket.pruning.current_sparsity()) == pytest.approx(0.75, abs=1e-2)
@@ -202,7 +203,7 @@ def test_batch_normalisation_is_rewound_and_frozen_layers_are_not():
     frozen = keras.layers.BatchNormalization(trainable=False)
     layers = [keras.layers.Dense(8), keras.layers.BatchNormalization(), frozen, keras.layers.Dense(4)]
     model = prune(keras.Sequential([keras.Input((16,)), *layers]), LotteryTicket(0.5, total_steps=6))
-    assert not {id(weight) for weight in frozen.weights} & {id(one) for one in model.pruning._trained}
+    assert not {id(weight) for weight in frozen.weights} & {id(weight) for weight in model.pruning._trained}
     model.compile("adam", "mse")
     start = [np.array(weight) for weight in layers[1].weights]
     stepped(model, 2)

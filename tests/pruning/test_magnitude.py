@@ -37,10 +37,10 @@ def expected(weights, sparsity, allocation):
 def test_the_same_weights_are_removed_as_by_numpy(model, sparsity, allocation):
     before = kernels(model)
     stripped = strip_pruning(prune(model, "magnitude", sparsity=sparsity, allocation=allocation))
-    for own, weight, kept in zip(
+    for own, weight, mask in zip(
         kernels(stripped), before, expected(before, sparsity, allocation), strict=True
     ):
-        np.testing.assert_array_equal(own, np.where(kept, weight, 0))
+        np.testing.assert_array_equal(own, np.where(mask, weight, 0))
 
 
 def test_blocks_are_ranked_by_their_mean_magnitude(model):

@@ -67,11 +67,12 @@ def test_the_method_gets_the_gradient_of_each_gate_or_none():
     model = prune(dense(), Still(0.5))
     optimizer = model.pruning.wrap(keras.optimizers.SGD(0.1))
     first, last = gates(model)
-    kept = [variable for variable in model.trainable_variables if variable is not last.logits]
+    variables = [variable for variable in model.trainable_variables if variable is not last.logits]
     gradients = [
-        tf.ones(variable.shape) * (7.0 if variable is first.logits else 1.0) for variable in reversed(kept)
+        tf.ones(variable.shape) * (7.0 if variable is first.logits else 1.0)
+        for variable in reversed(variables)
     ]
-    optimizer.apply(gradients, list(reversed(kept)))
+    optimizer.apply(gradients, list(reversed(variables)))
     (seen,) = model.pruning.seen
     np.testing.assert_array_equal(seen[0], np.full(first.logits.shape, 7.0))
     assert seen[1] is None
@@ -138,23 +139,25 @@ def test_training_on_two_replicas_equals_training_on_one_device(name, compiled):
     if name == "mixed precision":  # rounds differently on each
         keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        both = trained_on(two, make)
+        replicated_model = trained_on(two, make)
     finally:
         keras.config.set_dtype_policy("float32")
-    assert float(both.pruning.current_sparsity()) == pytest.approx(sparsity, abs=0.02)
-    assert int(tf.convert_to_tensor(both.optimizer.iterations)) == 8
-    found = [*both.weights, *both.optimizer.variables]
-    for variable in found:
+    assert float(replicated_model.pruning.current_sparsity()) == pytest.approx(sparsity, abs=0.02)
+    assert int(tf.convert_to_tensor(replicated_model.optimizer.iterations)) == 8
+    variables = [*replicated_model.weights, *replicated_model.optimizer.variables]
+    for variable in variables:
         first, *more = copies(variable)
         for copy in more:
             np.testing.assert_array_equal(first, copy, err_msg=variable.path)
     if name != "mixed precision":
         tf.config.run_functions_eagerly(True)  # saves time; replicas have compiled steps
         try:
-            alone = trained_on(tf.distribute.get_strategy(), make)
+            single_model = trained_on(tf.distribute.get_strategy(), make)
         finally:
             tf.config.run_functions_eagerly(False)
-        for mine, theirs in zip([*alone.weights, *alone.optimizer.variables], found, strict=True):
+        for mine, theirs in zip(
+            [*single_model.weights, *single_model.optimizer.variables], variables, strict=True
+        ):
             np.testing.assert_allclose(
                 copies(mine)[0], copies(theirs)[0], rtol=1e-3, atol=1e-4, err_msg=theirs.path
             )

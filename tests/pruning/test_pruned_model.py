@@ -123,12 +123,12 @@ def test_training_of_a_loaded_model_continues_with_the_same_weights(tmp_path, na
     assert again.pruning.get_config() == model.pruning.get_config()
     assert again.pruning.ungated_layers == model.pruning.ungated_layers
     for attribute in ("block", "independent"):
-        mine, theirs = ([getattr(gate, attribute) for gate in gates(one)] for one in (model, again))
+        mine, theirs = ([getattr(gate, attribute) for gate in gates(network)] for network in (model, again))
         assert mine == theirs
     assert len(again.trainable_variables) == len(model.trainable_variables)
     assert int(again.pruning.steps_done) == 4
-    for which in (model, again):
-        stepped(which, 6)
+    for network in (model, again):
+        stepped(network, 6)
     pairs = zip(model.weights, again.weights, strict=True)
     states = zip(model.optimizer.variables, again.optimizer.variables, strict=True)
     for mine, theirs in [*pairs, *states]:
@@ -309,14 +309,14 @@ def test_train_on_batch_returns_the_same_format_as_keras():
 
 def test_a_layer_that_another_model_prunes_is_rejected_until_that_model_is_stripped():
     shared = keras.layers.Dense(8, name="shared")
-    one = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(3)])
-    two = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(4)], name="two")
-    prune(one, Magnitude(0.5))
+    first = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(3)])
+    second = keras.Sequential([keras.Input((8,)), shared, keras.layers.Dense(4)], name="two")
+    prune(first, Magnitude(0.5))
     with pytest.raises(InputError, match="shared of two is already pruned as a part of another model"):
-        prune(two, Supermask(0.5, total_steps=10))
-    assert type(two) is keras.Sequential and type(two.layers[1]) is keras.layers.Dense
-    strip_pruning(one)
-    assert len(prune(two, Supermask(0.5, total_steps=10)).pruning.gates) == 2
+        prune(second, Supermask(0.5, total_steps=10))
+    assert type(second) is keras.Sequential and type(second.layers[1]) is keras.layers.Dense
+    strip_pruning(first)
+    assert len(prune(second, Supermask(0.5, total_steps=10)).pruning.gates) == 2
 
 
 def test_keras_compiles_with_xla_unless_the_method_does_not_support_it(compiled):
@@ -326,10 +326,10 @@ def test_keras_compiles_with_xla_unless_the_method_does_not_support_it(compiled)
         model.compile(keras.optimizers.Adam(0.01), LOSS, **options)
         return model, model.fit(X, Y, batch_size=8, shuffle=False, epochs=2, verbose=0).history
 
-    (model, found), (_, expected) = history(jit_compile=True), history(jit_compile=False)
-    assert model.jit_compile and found["sparsity"][-1] == pytest.approx(0.5, abs=0.01)
+    (model, metrics), (_, expected) = history(jit_compile=True), history(jit_compile=False)
+    assert model.jit_compile and metrics["sparsity"][-1] == pytest.approx(0.5, abs=0.01)
     for name, values in expected.items():
-        assert found[name] == pytest.approx(values, rel=1e-6, abs=1e-6)
+        assert metrics[name] == pytest.approx(values, rel=1e-6, abs=1e-6)
 
     class Own(Supermask):
         supports_jit = False
@@ -385,8 +385,8 @@ def test_spectral_normalization_of_a_pruned_layer_is_saved_and_loaded(tmp_path):
     model = keras.Sequential([keras.Input((3, 8)), keras.layers.Flatten(), normalized, keras.layers.Dense(3)])
     trained(model, Magnitude(0.5)).save(tmp_path / "normalized.keras")
     again = keras.models.load_model(tmp_path / "normalized.keras")
-    for one in (model, again):
-        one.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
+    for network in (model, again):
+        network.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
     np.testing.assert_allclose(again(X), model(X), atol=1e-5)
     assert strip_pruning(again).layers[1].kernel is again.layers[1].layer.kernel
 

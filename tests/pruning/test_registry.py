@@ -36,8 +36,8 @@ def everything():
     y = keras.layers.Conv1D(16, 2, padding="same")(y)
     y = keras.layers.MultiHeadAttention(2, 8)(y, y)
     y = keras.layers.RNN([keras.layers.LSTMCell(8), keras.layers.GRUCell(8)])(y)
-    both = keras.layers.LayerNormalization()(keras.layers.Concatenate()([x, y]))
-    return keras.Model([image, words], keras.layers.Dense(3, activation="softmax")(both))
+    joined = keras.layers.LayerNormalization()(keras.layers.Concatenate()([x, y]))
+    return keras.Model([image, words], keras.layers.Dense(3, activation="softmax")(joined))
 
 
 def kernels(model):
@@ -57,14 +57,13 @@ def others(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["supermask_loss", "relevance"])  # the others need less of a layer
 def test_every_method_prunes_every_kind_of_layer_in_fit(name):
-    model, block_shape = everything(), (4, 1)
+    model = everything()
     types = [type(layer) for layer in model.layers]
-    assert len(others(model)) == 13 and sum(len(one.shape) == 2 for one in others(model).values()) == 4
+    assert len(others(model)) == 13
+    assert sum(len(variable.shape) == 2 for variable in others(model).values()) == 4
     for weight in others(model).values():
         weight.assign(np.ones(weight.shape))
-    model = prune(
-        model, name, sparsity=0.5, total_steps=EPOCHS, block_shape=block_shape, **OPTIONS.get(name, {})
-    )
+    model = prune(model, name, sparsity=0.5, total_steps=EPOCHS, block_shape=(4, 1), **OPTIONS.get(name, {}))
     gated = {type(layer).__name__ for layer in model._flatten_layers() if isinstance(layer, GatedLayer)}
     assert gated == {
         "GatedConv2D",
@@ -80,8 +79,8 @@ def test_every_method_prunes_every_kind_of_layer_in_fit(name):
     model.compile(
         keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"], run_eagerly=True
     )
-    given = [IMAGES, WORDS]
-    model.fit(given, LABELS, batch_size=16, epochs=EPOCHS, validation_data=(given, LABELS), verbose=0)
+    inputs = [IMAGES, WORDS]
+    model.fit(inputs, LABELS, batch_size=16, epochs=EPOCHS, validation_data=(inputs, LABELS), verbose=0)
     reached = float(model.pruning.current_sparsity())
     assert model.get_state_tree()["optimizer_variables"]  # all variables have different names
     trained = {path: np.array(weight) for path, weight in others(model).items()}
@@ -115,8 +114,8 @@ def test_compiled_training_equals_eager_training(name, compiled):
                 model.pruning.on_validation_end({"val_accuracy": 1.0})
         weights.append(model.get_weights())
         assert float(model.pruning.current_sparsity()) == pytest.approx(0.5, abs=0.02)
-    for one, other in zip(*weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for compiled_weight, eager_weight in zip(*weights, strict=True):
+        np.testing.assert_allclose(compiled_weight, eager_weight, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(registry.METHODS))

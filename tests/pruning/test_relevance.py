@@ -102,8 +102,8 @@ def test_decoupled_shrinking_uses_the_raw_gradient(optimizer):
     stock, model = dense(), with_method(optimizer=optimizer(), weight_decay=1e-3, decoupled=True)
     stock.compile(optimizer(), "mse")
     before = [np.array(variable) for variable in stock.trainable_variables]
-    for one in (stock, model):
-        one.train_on_batch(X, Y)
+    for network in (stock, model):
+        network.train_on_batch(X, Y)
     for own, twin, weight, gradient in zip(
         model.trainable_variables, stock.trainable_variables, before, gradients_by_hand(before), strict=True
     ):

@@ -87,10 +87,10 @@ def test_options_out_of_range_are_rejected(options, message):
 
 def test_steps_are_those_of_tensorflow_model_optimization():
     """`begin_step` and `end_step`; the last update is before `end`."""
-    given = {"sparsity": 0.8, "total_steps": 100, "frequency": 10}
+    options = {"sparsity": 0.8, "total_steps": 100, "frequency": 10}
     for name in ("gradual", "supermask"):
-        steps = registry.get(name, begin=30, end=90, **given).updates
-        assert steps == registry.get(name, begin=0.3, end=0.9, **given).updates
+        steps = registry.get(name, begin=30, end=90, **options).updates
+        assert steps == registry.get(name, begin=0.3, end=0.9, **options).updates
         assert (steps.first, steps.last, steps.frequency) == (30, 80, 10)
     with pytest.raises(InputError, match="begin is step 30, which needs total_steps, the optimizer steps"):
         Schedule(begin=30, end=90, initial_sparsity=0.0).in_shares(None)

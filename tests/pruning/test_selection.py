@@ -61,5 +61,5 @@ def test_of_tied_blocks_as_many_are_closed_as_fit():
 def test_compiles_with_xla():
     scores, closed = tf.random.stateless_uniform([50, 40], (1, 2)), tf.constant(700, tf.int64)
     masks = tf.function(lambda n: keep_masks([scores, tf.ones([300])], [1, 4], n), jit_compile=True)(closed)
-    for found, expected in zip(masks, keep_masks([scores, tf.ones([300])], [1, 4], closed), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for mask, expected in zip(masks, keep_masks([scores, tf.ones([300])], [1, 4], closed), strict=True):
+        np.testing.assert_array_equal(mask, expected)

@@ -26,7 +26,7 @@ def loss(model, weights, inputs=INPUTS, targets=TARGETS):
 def sensitivities(model, block=1, batches=((INPUTS, TARGETS),)):
     """dL/dc of each connection (or block of inputs), by central differences in double precision."""
     weights = [np.asarray(weight, np.float64) for weight in model.get_weights()]
-    found = []
+    results = []
     for index in (0, 2):
         rows, columns = weights[index].shape
         slopes = np.zeros((rows // block, columns))
@@ -35,8 +35,8 @@ def sensitivities(model, block=1, batches=((INPUTS, TARGETS),)):
                 changed = [weight.copy() for weight in weights]
                 changed[index][place[0] * block : (place[0] + 1) * block, place[1]] *= 1 + sign * 1e-4
                 slopes[place] += sum(sign * loss(model, changed, *batch) / 2e-4 for batch in batches)
-        found.append(np.abs(slopes) / block)
-    return found
+        results.append(np.abs(slopes) / block)
+    return results
 
 
 def kept(model, sparsity, block=1, batches=((INPUTS, TARGETS),)):

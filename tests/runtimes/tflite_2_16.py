@@ -183,9 +183,9 @@ def _answer(command: Sequence[str], content: bytes, abi: str) -> subprocess.Comp
 def _outputs(stream: io.BytesIO) -> dict[str, np.ndarray]:
     outputs = {}
     while (line := stream.readline().decode().rstrip("\n")) != "done":
-        word, type_number, size, rank, rest = line.split(" ", 4)
+        word, type_number, size, rank, shape_and_name = line.split(" ", 4)
         assert word == "output", line
-        *shape, name = rest.split(" ", int(rank))
+        *shape, name = shape_and_name.split(" ", int(rank))
         values = np.frombuffer(stream.read(int(size)), _DTYPES[int(type_number)])
         outputs[name] = values.reshape([int(length) for length in shape])
     return outputs

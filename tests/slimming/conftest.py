@@ -1,4 +1,4 @@
-"""Small networks with each kind of coupling."""
+"""Small networks whose channels are coupled in each way that slimming must respect."""
 
 import keras
 import pytest

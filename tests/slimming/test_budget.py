@@ -1,4 +1,4 @@
-"""Costs, compared with the summary of the models that are created."""
+"""Parameters and FLOPs that slimming expects, compared with the summary of the models that it creates."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tfsparsecap.slimming.rebuild import rebuild
 def test_costs_equal_those_of_the_model_that_is_created(network):
     analysis = Analysis(trace(network))
     costs = Costs(analysis)
-    alive = analysis.alive(np.concatenate([one.classes[: one.size // 3] for one in analysis.groups]))
+    alive = analysis.alive(np.concatenate([group.classes[: group.size // 3] for group in analysis.groups]))
     cost, model = costs(alive), rebuild(analysis, alive)[0]
     assert cost.parameters == model.count_params() and cost.bytes == 4 * cost.parameters
     if network.name != "by_hand":  # the summary does not count keras.ops.matmul

@@ -1,4 +1,4 @@
-"""Which channels go."""
+"""The choice of the channels that slimming removes, and budgets that cannot be met."""
 
 import keras
 import numpy as np
@@ -22,8 +22,8 @@ def analysis():
 
 
 def test_equal_importance_removes_the_same_share_of_each_group(analysis):
-    found = blocks(analysis, np.zeros(analysis.labels.size), 1, 0)
-    half = np.concatenate(found[:26])
+    ordered_blocks = blocks(analysis, np.zeros(analysis.labels.size), 1, 0)
+    half = np.concatenate(ordered_blocks[:26])
     assert sum(half < 20) == 10
 
 

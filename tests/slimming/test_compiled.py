@@ -40,11 +40,11 @@ def test_losses_and_metrics_need_not_be_registered(model):
     model.fit(X, Y, epochs=2, verbose=0)
     small = sc.slim_plan(model, 0.5).apply(keep_optimizer=True)
     before = [metric.variables for metric in model.metrics]
-    values = [one.numpy() for part in before for one in part]
-    found = small.evaluate(X, Y, verbose=0, return_dict=True)
-    assert found.keys() == {"loss", "error", "largest", "wrapped", "mae"}
-    np.testing.assert_array_equal(values, [one.numpy() for part in before for one in part])
-    assert found["error"] == pytest.approx(found["mae"]) == pytest.approx(found["wrapped"])
+    values = [variable.numpy() for part in before for variable in part]
+    results = small.evaluate(X, Y, verbose=0, return_dict=True)
+    assert results.keys() == {"loss", "error", "largest", "wrapped", "mae"}
+    np.testing.assert_array_equal(values, [variable.numpy() for part in before for variable in part])
+    assert results["error"] == pytest.approx(results["mae"]) == pytest.approx(results["wrapped"])
     small.fit(X, Y, epochs=1, verbose=0)
     assert int(small.optimizer.iterations) == 3
     assert model.evaluate(X, Y, verbose=0, return_dict=True)["error"] > 0

@@ -1,4 +1,4 @@
-"""Groups of channels, compared with those that the graphs imply by hand."""
+"""Channels that can only be removed together, compared with the groups found by hand."""
 
 import keras
 import pytest
@@ -50,21 +50,22 @@ GROUPS = {
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups(networks, name):
     groups = Analysis(trace(networks[name]())).groups
-    assert {(one.name, one.unit, one.size, one.width, one.weight) for one in groups} == GROUPS[name]
+    descriptions = {(group.name, group.unit, group.size, group.width, group.weight) for group in groups}
+    assert descriptions == GROUPS[name]
 
 
 def test_attention_has_heads_key_and_value_sizes(networks):
     groups = Analysis(trace(networks["vision_transformer"]())).groups
-    of_attention = {(one.unit, one.size) for one in groups if one.name == "attention_0"}
+    of_attention = {(group.unit, group.size) for group in groups if group.name == "attention_0"}
     assert of_attention == {("heads", 4), ("key size", 16), ("value size", 16)}
-    assert ("patches + 5", 32) in {(one.name, one.size) for one in groups}
+    assert ("patches + 5", 32) in {(group.name, group.size) for group in groups}
 
 
 def test_outputs_and_skipped_layers_stay_whole(networks):
     model = networks["residual"]()
     graph = trace(model)
-    whole = Analysis(graph, skipped(graph, model, ["wide_*", model.get_layer("stem")])).reasons()
-    assert whole == {
+    reasons = Analysis(graph, skipped(graph, model, ["wide_*", model.get_layer("stem")])).reasons()
+    assert reasons == {
         "stem": "skip contains stem",
         "wide_0": "skip contains wide_*",
         "wide_1": "skip contains wide_*",

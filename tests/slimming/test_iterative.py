@@ -51,11 +51,11 @@ def test_the_optimizer_keeps_its_state_of_the_channels_that_stay(model):
     plan = sc.slim_plan(model, 0.5)
     small = plan.apply(keep_optimizer=True)
     assert int(small.optimizer.iterations) == 2
-    before, after = (one.optimizer._velocities for one in (model, small))
-    kernels = [one.layers[0].kernel.numpy() for one in (model, small)]
-    kept = [int(np.flatnonzero((column == kernels[0].T).all(1)).item()) for column in kernels[1].T]
-    np.testing.assert_array_equal(after[0], before[0].numpy()[:, kept])
-    assert all(np.abs(one).max() > 0 for one in after)
+    before, after = (network.optimizer._velocities for network in (model, small))
+    kernels = [network.layers[0].kernel.numpy() for network in (model, small)]
+    indices = [int(np.flatnonzero((column == kernels[0].T).all(1)).item()) for column in kernels[1].T]
+    np.testing.assert_array_equal(after[0], before[0].numpy()[:, indices])
+    assert all(np.abs(velocity).max() > 0 for velocity in after)
 
 
 def test_skipped_layers_may_be_objects_and_callbacks_may_be_created_for_each_iteration(model):
@@ -178,10 +178,10 @@ def test_training_examples_are_the_samples(kind):
         model, *DATA[kind](), epochs=1, steps_per_epoch=1, verbose=0
     )
     columns = [kernel.numpy().T for kernel in (dense.kernel, small.layers[1].kernel)]
-    kept = [int(np.flatnonzero((column == columns[0]).all(1)).item()) for column in columns[1]]
+    indices = [int(np.flatnonzero((column == columns[0]).all(1)).item()) for column in columns[1]]
     # Norms alone keep what is constant.
-    assert dead[kept].all() if kind == "generator" else not dead[kept].any()
-    assert len(kept) == 32
+    assert dead[indices].all() if kind == "generator" else not dead[indices].any()
+    assert len(indices) == 32
 
 
 def test_errors_of_training_examples_say_what_they_are(model):

@@ -48,7 +48,7 @@ def test_samples_predict_channels_of_any_axis():
     small = slim(model, 0.5, multiple=1, samples=[x])
     assert small.get_layer("wide").output.shape == (None, 6, 4)
     # The six positions that stay determine the others.
-    error = [np.abs(one(x) - model(x)).max() for one in (small, slim(model, 0.5, multiple=1))]
+    error = [np.abs(network(x) - model(x)).max() for network in (small, slim(model, 0.5, multiple=1))]
     assert error[0] < 0.1 * error[1]
 
 

@@ -1,4 +1,4 @@
-"""Tracing of models."""
+"""Keras models traced to graphs of operations, and models that cannot be traced."""
 
 import keras
 import numpy as np
@@ -52,9 +52,9 @@ def test_nested_models_are_flattened_and_their_training_argument_is_kept():
 def query_and_document(structure):
     """A nested model whose inputs are not in the order of their names."""
     query, document = keras.Input((4,), name="query"), keras.Input((4,), name="document")
-    given = {"query": query, "document": document} if structure is dict else [query, document]
+    inputs = {"query": query, "document": document} if structure is dict else [query, document]
     hidden = [layers.Dense(3, name="of_query")(query), layers.Dense(3, name="of_document")(document)]
-    return keras.Model(given, layers.Concatenate()(hidden), name="inner")
+    return keras.Model(inputs, layers.Concatenate()(hidden), name="inner")
 
 
 @pytest.mark.parametrize("structure", [list, dict])

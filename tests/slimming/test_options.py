@@ -62,7 +62,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def test_generators_and_keras_data_sets_of_samples_are_read_more_than_once():
-    for samples in ((one for one in "abc"), Batches()):
+    for samples in ((letter for letter in "abc"), Batches()):
         kept = Options(samples=samples).samples
         assert len(list(kept)) == len(list(kept)) > 1
 

@@ -1,4 +1,4 @@
-"""sc.slim and sc.slim_plan."""
+"""sc.slim and sc.slim_plan: what a plan shows, and the models and arguments that are refused."""
 
 import keras
 import numpy as np
@@ -87,7 +87,7 @@ def pruned():
 )
 def test_models_and_arguments_that_cannot_be_used_are_refused(make, arguments, message):
     model = make()
-    before = [one.numpy() for one in model.weights]
+    before = [weight.numpy() for weight in model.weights]
     with pytest.raises(InputError, match=message):
         sc.slim(model, **arguments)
     for old, now in zip(before, model.weights, strict=True):

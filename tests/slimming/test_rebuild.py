@@ -31,7 +31,9 @@ def test_a_rebuilt_network_equals_the_whole_with_zeros(network, batch):
     np.testing.assert_array_equal(copy(x), expected)
     assert copy.name == network.name and type(copy) is type(network)
     assert getattr(copy, "output_names", None) == getattr(network, "output_names", None)
-    paths = [[one.path.removeprefix(f"{model.name}/") for one in model.weights] for model in (copy, network)]
+    paths = [
+        [weight.path.removeprefix(f"{model.name}/") for weight in model.weights] for model in (copy, network)
+    ]
     assert paths[0] == paths[1]
     alive = half(analysis)
     small = rebuild(analysis, alive)[0]
@@ -81,19 +83,19 @@ def test_heads_of_window_attention_go_with_their_biases(networks, tmp_path):
 
 @pytest.mark.slow
 def test_the_slim_model_is_stock_keras_that_trains_and_saves(networks, batch, tmp_path):
-    for network in (networks["squeeze_excite"](),):
-        before = [one.numpy() for one in network.weights]
-        analysis = Analysis(trace(network))
-        slim = rebuild(analysis, half(analysis, 4))[0]
-        assert type(slim) is type(network)
-        slim.compile("adam", "mse", run_eagerly=True)
-        x = batch(network, np.random.default_rng(0))
-        slim.fit(x, np.zeros(network(x).shape), epochs=1, verbose=0)
-        for old, now in zip(before, network.weights, strict=True):
-            np.testing.assert_array_equal(old, now)
-        slim.save(tmp_path / "slim.keras")
-        loaded = keras.saving.load_model(tmp_path / "slim.keras")
-        np.testing.assert_allclose(loaded(x), slim(x), atol=1e-6)
+    network = networks["squeeze_excite"]()
+    before = [weight.numpy() for weight in network.weights]
+    analysis = Analysis(trace(network))
+    slim = rebuild(analysis, half(analysis, 4))[0]
+    assert type(slim) is type(network)
+    slim.compile("adam", "mse", run_eagerly=True)
+    x = batch(network, np.random.default_rng(0))
+    slim.fit(x, np.zeros(network(x).shape), epochs=1, verbose=0)
+    for old, now in zip(before, network.weights, strict=True):
+        np.testing.assert_array_equal(old, now)
+    slim.save(tmp_path / "slim.keras")
+    loaded = keras.saving.load_model(tmp_path / "slim.keras")
+    np.testing.assert_allclose(loaded(x), slim(x), atol=1e-6)
 
 
 def test_names_structures_and_frozen_layers_are_kept():
@@ -129,7 +131,8 @@ def test_layers_inside_frozen_layers_stay_frozen():
     model = keras.Model(inputs, outputs)
     attention.trainable = False
     slim = rebuild(Analysis(trace(model)), np.ones(10**4, bool))[0]
-    assert [one.path for one in slim.trainable_weights] == [one.path for one in model.trainable_weights]
+    slim_paths, paths = ([weight.path for weight in network.trainable_weights] for network in (slim, model))
+    assert slim_paths == paths
     assert len(model.trainable_weights) == 4
     attention.trainable = True
     attention.query_dense.trainable = False
@@ -233,11 +236,11 @@ def test_adapted_preprocessing_layers_keep_what_they_have_learned(make, values, 
     else:
         x = layers.Flatten()(layers.Embedding(9, 32)(x))
     model = keras.Model(inputs, layers.Dense(3)(layers.Dense(32)(x)))
-    given = tf.constant(values)
-    whole = slim(model, None, multiple=1)
-    np.testing.assert_allclose(whole(given), model(given), atol=1e-6)
+    examples = tf.constant(values)
+    copy = slim(model, None, multiple=1)
+    np.testing.assert_allclose(copy(examples), model(examples), atol=1e-6)
     small = slim(model, 0.5, multiple=1)
     small.save(tmp_path / "small.keras")
     np.testing.assert_allclose(
-        keras.saving.load_model(tmp_path / "small.keras")(given), small(given), atol=1e-6
+        keras.saving.load_model(tmp_path / "small.keras")(examples), small(examples), atol=1e-6
     )

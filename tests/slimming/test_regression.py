@@ -1,4 +1,4 @@
-"""Removed channels that others predict."""
+"""Slimming with samples: the channels that stay take over those that depend on them."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ def test_channels_that_depend_on_others_linearly_are_taken_over():
     small = slim(model, 0.5, samples=[x[:16], x[16:]])
     assert small.get_layer("mixed").filters == 8
     # 16 channels of four inputs: eight of them determine the others.
-    error = [np.abs(one(x) - model(x)).max() for one in (small, slim(model, 0.5))]
+    error = [np.abs(network(x) - model(x)).max() for network in (small, slim(model, 0.5))]
     assert error[0] < 0.05 * error[1]
 
 
@@ -46,9 +46,11 @@ def test_each_kind_of_kernel_takes_constant_and_dependent_channels_over(make):
     model.get_layer("normal").set_weights([np.repeat([0.0, 1.0], 16), np.ones(32), np.zeros(32), np.ones(32)])
     x = np.random.default_rng(0).normal(size=(64, 6, 4)).astype("float32")
     skip = [layer.name for layer in model.layers[3:]]
-    small = [slim(model, 0.5, criterion="rtic", multiple=1, skip=skip, samples=one) for one in ([x], None)]
+    small = [
+        slim(model, 0.5, criterion="rtic", multiple=1, skip=skip, samples=samples) for samples in ([x], None)
+    ]
     assert small[0].get_layer("normal").gamma.shape == (16,)
-    error = [np.abs(one(x) - model(x)).max() for one in small]
+    error = [np.abs(network(x) - model(x)).max() for network in small]
     assert error[0] < 0.1 * error[1]
 
 
@@ -58,7 +60,7 @@ def test_shared_layers_take_over_nothing():
     parts = [shared(layers.Dense(16, name=name)(inputs)) for name in ("left", "right")]
     model = keras.Model(inputs, layers.Concatenate()(parts))
     small = slim(model, 0.5, samples=[np.ones((8, 4), "float32")])
-    kernels = [one.get_layer("shared").kernel.numpy() for one in (small, model)]
+    kernels = [network.get_layer("shared").kernel.numpy() for network in (small, model)]
     assert all((row == kernels[1]).all(1).any() for row in kernels[0])
 
 

@@ -107,8 +107,8 @@ def test_an_operation_with_sizes_fits_all_its_calls(name, raw):
     """Of the two tensors, `raw` is an input, whose channels stay."""
     x = keras.Input((16,))
     inner, inputs = keras.Model(x, SHARED[name](x)), keras.Input((16,))
-    given = [inputs if one == raw else layers.Dense(16)(inputs) for one in range(2)]
-    x = layers.Concatenate()([layers.Dense(4)(inner(one)) for one in given])
+    tensors = [inputs if place == raw else layers.Dense(16)(inputs) for place in range(2)]
+    x = layers.Concatenate()([layers.Dense(4)(inner(tensor)) for tensor in tensors])
     model = keras.Model(inputs, layers.Dense(2)(x))
     x = batch(model)
     for number in range(len(Analysis(trace(model)).groups)):

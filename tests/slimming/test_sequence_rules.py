@@ -1,4 +1,4 @@
-"""Recurrent and attention layers."""
+"""Slimming of attention layers and transformers."""
 
 import keras
 import numpy as np

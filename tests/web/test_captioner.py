@@ -52,23 +52,24 @@ def compare(site, open_page, name: str, photographs: Sequence[Path], record_prop
     for path in photographs:
         if path.parent != site.files:
             shutil.copy(path, site.files)
-    found = open_page(*MODULES_ONLY).evaluate(
+    results = open_page(*MODULES_ONLY).evaluate(
         CAPTION, ["/files/captioner.tflite", [path.name for path in photographs]]
     )
     equal, start = [], time.perf_counter()
     answers = [python.generate(path) for path in photographs]
     milliseconds = 1000 * (time.perf_counter() - start) / len(answers)
-    for path, captions, expected in zip(photographs, found, answers, strict=True):
+    for path, captions, expected in zip(photographs, results, answers, strict=True):
         best = captions["captions"][0]
         equal.append(best["text"] == expected[0].text)
         if equal[-1]:
             assert best["score"] == pytest.approx(expected[0].score, abs=0.5), path.name
         if name == "small":
             assert captions["summary"] == expected.summary(), path.name
-            assert [one["text"] for one in captions["captions"]] == [one.text for one in expected], path.name
+            texts = [caption["text"] for caption in captions["captions"]]
+            assert texts == [caption.text for caption in expected], path.name
             assert best["confidence"] == pytest.approx(expected[0].confidence, abs=0.005), path.name
-            assert [one["name"] for one in captions["objects"]] == [name for name, _ in expected.objects]
-    read, run = (mean(one["milliseconds"][part] for one in found) for part in ("photo", "run"))
+            assert [entry["name"] for entry in captions["objects"]] == [name for name, _ in expected.objects]
+    read, run = (mean(result["milliseconds"][part] for result in results) for part in ("photo", "run"))
     message = (
         f"MEASURED {name}: {sum(equal)} of {len(equal)} captions are Python's; {read:.0f} ms to read a"
         f" photograph and {run:.0f} ms to caption it, in Python {milliseconds:.0f} ms together"
@@ -104,15 +105,15 @@ def test_confidence_and_objects_are_those_of_python(site, open_page, tmp_path):
     for name in table:
         drawn = FIXTURES / name
         shutil.copy(drawn if drawn.exists() else FIXTURES.parent / "demo" / name, tmp_path)
-    found = open_page(*MODULES_ONLY).evaluate(CAPTION, ["/files/objects.tflite", list(table)])
-    for expected, captions in zip(table.values(), found, strict=True):
-        for one, other in zip(expected["captions"], captions["captions"], strict=True):
-            assert other["text"] == one["text"]
-            assert other["score"] == pytest.approx(one["score"], rel=1e-4)
-            assert other["confidence"] == pytest.approx(one["confidence"], rel=1e-3)
-        assert [one["name"] for one in captions["objects"]] == expected["objects"]
+    results = open_page(*MODULES_ONLY).evaluate(CAPTION, ["/files/objects.tflite", list(table)])
+    for expected, captions in zip(table.values(), results, strict=True):
+        for expected_caption, caption in zip(expected["captions"], captions["captions"], strict=True):
+            assert caption["text"] == expected_caption["text"]
+            assert caption["score"] == pytest.approx(expected_caption["score"], rel=1e-4)
+            assert caption["confidence"] == pytest.approx(expected_caption["confidence"], rel=1e-3)
+        assert [entry["name"] for entry in captions["objects"]] == expected["objects"]
         assert captions["namesObjects"] == (expected["captions"][0]["confidence"] < 0.5)
-    assert {one["namesObjects"] for one in found} == {True, False}
+    assert {result["namesObjects"] for result in results} == {True, False}
 
 
 @pytest.mark.slow
@@ -120,7 +121,7 @@ def test_tokens_become_the_same_text_as_in_python(open_page):
     cases = json.loads((FIXTURES / "texts.json").read_text(encoding="utf-8"))
     few = len(cases[0]["vocabulary"])
     cases.append({**cases[0], "ids": [few], "text": f"gives token {few}, and has {few} tokens"})
-    found = open_page(*MODULES_ONLY).evaluate(
+    texts = open_page(*MODULES_ONLY).evaluate(
         """async (cases) => {
           const { captionsOf } = await import("/captions.js");
           return cases.map(({ ids, description, vocabulary }) => {
@@ -134,7 +135,7 @@ def test_tokens_become_the_same_text_as_in_python(open_page):
         }""",
         cases,
     )
-    for case, text in zip(cases, found, strict=True):
+    for case, text in zip(cases, texts, strict=True):
         assert text == case["text"], case
 
 
@@ -196,7 +197,7 @@ def test_what_is_no_captioner_is_refused_in_one_sentence(site, open_page, tmp_pa
         "the captioner {} cannot be loaded (404 File not found): check its address",
     )
     page = open_page(*MODULES_ONLY)
-    found = page.evaluate(LOAD, list(cases))
+    messages = page.evaluate(LOAD, list(cases))
     # A page without encryption has no digests.
     page.evaluate("Object.defineProperty(crypto, 'subtle', { value: undefined })")
     (tmp_path / "unchecked.tflite").write_bytes((FIXTURES / "echo.tflite").read_bytes())
@@ -204,8 +205,8 @@ def test_what_is_no_captioner_is_refused_in_one_sentence(site, open_page, tmp_pa
         b"",
         "this browser does not check the captioner {} on a page without encryption",
     )
-    found += page.evaluate(LOAD, ["unchecked.tflite"])
-    for (name, (_, sentence)), text in zip(cases.items(), found, strict=True):
+    messages += page.evaluate(LOAD, ["unchecked.tflite"])
+    for (name, (_, sentence)), text in zip(cases.items(), messages, strict=True):
         assert isinstance(text, str), name
         assert text.startswith(f"CaptionerError: {sentence.format(name)}"), text
         assert "\n" not in text and text[-1].isalnum(), text

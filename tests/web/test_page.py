@@ -65,11 +65,11 @@ def test_chosen_dropped_and_pasted_photographs_are_captioned_as_in_python(site, 
     for number, path in enumerate(PHOTOGRAPHS):
         if number % 2:
             page.evaluate(GIVE, [path.name, ("drop", "paste")[number // 2]])
-        found = said(page, None if number % 2 else path)
+        lines = said(page, None if number % 2 else path)
         captions = captioner.generate(path)
         best, others = captions[0], captions[1:]
         if captions.summary().startswith("Perhaps: "):
-            assert found == [captions.summary()]
+            assert lines == [captions.summary()]
             others = captions
         else:
             words = (
@@ -79,11 +79,11 @@ def test_chosen_dropped_and_pasted_photographs_are_captioned_as_in_python(site, 
                 if best.confidence >= 0.5
                 else "Not sure"
             )
-            assert found == [best.text.capitalize(), f"{words} · {best.confidence:.0%}"]
-        seen.add(found[0].startswith("Perhaps: "))
+            assert lines == [best.text.capitalize(), f"{words} · {best.confidence:.0%}"]
+        seen.add(lines[0].startswith("Perhaps: "))
         rows = page.locator("#captions li").all_inner_texts()
-        assert rows == [f"{one.text.capitalize()} · {one.confidence:.0%}" for one in others]
-        assert page.get_by_role("img", name=f"Photo: {found[0]}").count() == 1
+        assert rows == [f"{caption.text.capitalize()} · {caption.confidence:.0%}" for caption in others]
+        assert page.get_by_role("img", name=f"Photo: {lines[0]}").count() == 1
         assert re.fullmatch(r"\d+ ms to read the photo, \d+ ms to caption it", page.inner_text("#time"))
     assert seen == {True, False}
 
@@ -127,9 +127,9 @@ def test_a_page_that_is_not_complete_says_so(name, sentence, site, open_page):
     if name == "resize.js":
         file.unlink()
     page = open_page(ready="")
-    (found,) = said(page)
-    assert found.startswith(sentence) and found.endswith("."), found
-    assert said(page, CAT) == [found]
+    (message,) = said(page)
+    assert message.startswith(sentence) and message.endswith("."), message
+    assert said(page, CAT) == [message]
 
 
 @pytest.mark.slow
@@ -170,8 +170,8 @@ def test_a_new_version_of_the_page_replaces_the_kept_files(built, site, open_pag
     page.get_by_text("Ready for a photo.").wait_for()
     now = page.evaluate("caches.keys()")
     assert len(now) == 2 and "of another page" in now and before not in now
-    kept = "caches.match('captioner.tflite').then((found) => found.blob()).then((blob) => blob.size)"
-    assert page.evaluate(kept) == other.stat().st_size
+    script = "caches.match('captioner.tflite').then((response) => response.blob()).then((blob) => blob.size)"
+    assert page.evaluate(script) == other.stat().st_size
 
 
 @pytest.mark.slow
@@ -203,12 +203,12 @@ def test_axe_finds_no_violation(built, site, open_page, tmp_path):
         said(page, photograph)
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
-            found = page.evaluate("axe.run()")
-            assert not [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]], theme
-            assert "color-contrast" in {one["id"] for one in found["passes"]}
+            report = page.evaluate("axe.run()")
+            assert not [(rule["id"], rule["nodes"][0]["html"]) for rule in report["violations"]], theme
+            assert "color-contrast" in {rule["id"] for rule in report["passes"]}
         assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.evaluate("document.querySelector('label').textContent = ''")
-    assert "label" in {one["id"] for one in page.evaluate("axe.run()")["violations"]}
+    assert "label" in {rule["id"] for rule in page.evaluate("axe.run()")["violations"]}
 
 
 @pytest.mark.slow

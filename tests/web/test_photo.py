@@ -41,8 +41,10 @@ PREVIEW = """async (name) => {
 
 def read(page, *cases: tuple[str, int]) -> list[np.ndarray]:
     """Pixels, int [size, size, 3], of files in `site.files`."""
-    found = page.evaluate(READ, cases)
-    return [np.array(one, int).reshape(size, size, 3) for one, (_, size) in zip(found, cases, strict=True)]
+    answers = page.evaluate(READ, cases)
+    return [
+        np.array(pixels, int).reshape(size, size, 3) for pixels, (_, size) in zip(answers, cases, strict=True)
+    ]
 
 
 @pytest.mark.slow
@@ -50,8 +52,8 @@ def read(page, *cases: tuple[str, int]) -> list[np.ndarray]:
 def test_pixels_are_those_of_pillow(site, open_page, table):
     cases = json.loads((FIXTURES / table).read_text(encoding="utf-8"))
     site.files = FIXTURES
-    found = read(open_page(*MODULES_ONLY), *((case["image"], case["side"]) for case in cases))
-    for case, pixels in zip(cases, found, strict=True):
+    pictures = read(open_page(*MODULES_ONLY), *((case["image"], case["side"]) for case in cases))
+    for case, pixels in zip(cases, pictures, strict=True):
         with Image.open(FIXTURES / case["expected"]) as image:
             expected = np.asarray(image.convert("RGB"), int)
         assert np.abs(pixels - expected).max() <= case.get("error", 0), case
@@ -100,8 +102,8 @@ def test_previews_are_upright_and_at_most_as_large_as_asked(site, open_page, tmp
             upright = ImageOps.exif_transpose(image).convert("RGB")
         width, height, pixels = page.evaluate(PREVIEW, path.name)
         assert (width, height) == ((90, 130) if orientation > 4 else (130, 90))
-        found = np.array(pixels, int).reshape(height, width, 4)[..., :3]
-        assert np.abs(found - np.asarray(upright.resize((width, height)), int)).mean() < 6, path.name
+        preview = np.array(pixels, int).reshape(height, width, 4)[..., :3]
+        assert np.abs(preview - np.asarray(upright.resize((width, height)), int)).mean() < 6, path.name
 
 
 def cut(path: Path) -> bytes:
@@ -140,12 +142,12 @@ def test_what_is_no_photograph_is_refused_in_one_sentence(site, open_page, tmp_p
     )
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    for name, found in zip(
+    for name, message in zip(
         files, open_page(*MODULES_ONLY).evaluate(READ, [(name, 64) for name in files]), strict=True
     ):
-        assert isinstance(found, str), name
-        assert found.startswith(f"CaptionerError: {expected[name].format(name)}"), found
-        assert re.search(r": (save|choose|make) [^:\n]+$", found), found
+        assert isinstance(message, str), name
+        assert message.startswith(f"CaptionerError: {expected[name].format(name)}"), message
+        assert re.search(r": (save|choose|make) [^:\n]+$", message), message
 
 
 @pytest.mark.slow
@@ -192,6 +194,6 @@ def test_the_page_shows_fifty_megapixels_in_little_memory(site, browser, tmp_pat
 def largest_renderer(browser) -> float:
     """The largest memory, in MB, that one of the browser's processes for pages has had."""
     processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
-    files = [Path(f"/proc/{one['id']}/status") for one in processes if one["type"] == "renderer"]
+    files = [Path(f"/proc/{process['id']}/status") for process in processes if process["type"] == "renderer"]
     peaks = [re.search(r"VmHWM:\s+(\d+) kB", file.read_text()) for file in files if file.exists()]
     return max(int(peak[1]) / 1024 for peak in peaks if peak)

@@ -74,8 +74,8 @@ def test_views_are_the_image_its_mirror_image_and_crops_of_it(tmp_path):
     path = tmp_path / "gradients.png"
     rows, columns = np.mgrid[0:256, 0:256]
     Image.fromarray(np.stack([columns, rows, 0 * rows], -1).astype(np.uint8)).save(path)
-    whole = read_view(path, 64, 0, "a").astype(int)
-    np.testing.assert_array_equal(read_view(path, 64, 1, "a"), whole[:, ::-1])
+    image = read_view(path, 64, 0, "a").astype(int)
+    np.testing.assert_array_equal(read_view(path, 64, 1, "a"), image[:, ::-1])
     areas, mirrored = [], []
     for view in range(2, 22):
         crop = read_view(path, 64, view, "a").astype(int)

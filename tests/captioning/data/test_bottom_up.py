@@ -79,9 +79,9 @@ def test_a_tsv_becomes_features_and_relative_boxes(tmp_path, packed):
     # By hand: corners divided by 640 x 480 and 100 x 200 pixels.
     relative = {"42": [[0, 0, 0.5, 0.5], [0.1, 0.1, 1, 1]], "7": [[0.1, 0.1, 0.5, 0.5]]}
     for index, (image, (*_, values)) in enumerate(IMAGES.items()):
-        found = features.one(index)
-        np.testing.assert_array_equal(found["features"], np.array(values, np.float32))
-        np.testing.assert_allclose(found["boxes"], relative[image], atol=1e-7)
+        regions = features.one(index)
+        np.testing.assert_array_equal(regions["features"], np.array(values, np.float32))
+        np.testing.assert_allclose(regions["boxes"], relative[image], atol=1e-7)
         assert np.load(tmp_path / "out" / "cocobu_att" / f"{image}.npy").dtype == np.float32
 
 
@@ -106,8 +106,8 @@ def test_published_features_come_back(fixtures, tmp_path, kind):
     for name in made["folders"]:
         for image in images:
             expected = np.load(folder / name / f"{image}.npy")
-            found = np.load(tmp_path / "out" / name / f"{image}.npy")
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 if "box" in name else 0)
+            converted_array = np.load(tmp_path / "out" / name / f"{image}.npy")
+            np.testing.assert_allclose(converted_array, expected, rtol=0, atol=1e-7 if "box" in name else 0)
 
 
 def test_an_archive_of_one_file_for_each_image(tmp_path):
@@ -118,8 +118,8 @@ def test_an_archive_of_one_file_for_each_image(tmp_path):
     made = convert_features([archive], tmp_path / "out", ["42.jpg"])
     assert (made["folders"], made["left_out"]) == (["cocobu_att"], 3)
     for image, array in values.items():
-        found = np.load(tmp_path / "out" / "cocobu_att" / f"{image}.npy")
-        assert found.dtype == np.float32 and np.array_equal(found, array.astype(np.float32))
+        features = np.load(tmp_path / "out" / "cocobu_att" / f"{image}.npy")
+        assert features.dtype == np.float32 and np.array_equal(features, array.astype(np.float32))
 
 
 def floats(*shape) -> str:

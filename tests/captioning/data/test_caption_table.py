@@ -1,4 +1,4 @@
-"""A folder of images and a table."""
+"""Data sets that are a folder of images and a table of their captions."""
 
 import json
 import unicodedata
@@ -70,7 +70,7 @@ def test_captions_without_words_are_not_learned(folder):
     write(folder, "image,caption\na.png,-\nb c é.png,…\ne.png,a dog\ne.png,?\nsub/d.png,😀\n")
     data = caption_table.load(folder)
     assert {r.image_id: r.captions for r in data.records} == {"e.png": ("a dog",), "sub/d.png": ("😀",)}
-    assert [one.where[-6:] for one in data.skipped] == ["line 2", "line 3", "line 5"]
+    assert [entry.where[-6:] for entry in data.skipped] == ["line 2", "line 3", "line 5"]
 
 
 def test_column_names_can_be_configured(folder):

@@ -41,7 +41,7 @@ def official(numbers, captions, year="train2014"):
     }
 
 
-def found(data):
+def captions_and_splits(data):
     return {record.image_id: (record.captions, record.split) for record in data.records}
 
 
@@ -50,7 +50,7 @@ def fixture(fixtures, tmp_path):
     """Karpathy's file of five images, with empty files for their photographs."""
     content = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text())
     write(tmp_path / "dataset_coco.json", content)
-    photograph(tmp_path, *(f"images/{one['filepath']}/{one['filename']}" for one in content["images"]))
+    photograph(tmp_path, *(f"images/{image['filepath']}/{image['filename']}" for image in content["images"]))
     return tmp_path
 
 
@@ -74,7 +74,7 @@ def test_karpathys_file_with_its_images(fixture):
 
 def test_restval_can_be_skipped(fixture):
     data = coco.load(fixture, restval="skip")
-    assert "522418" not in found(data) and len(data.records) == 4
+    assert "522418" not in captions_and_splits(data) and len(data.records) == 4
     assert data.skipped == [] and data.notes == [
         "1 images of the split restval are not used because of data.restval=skip"
     ]
@@ -90,7 +90,7 @@ def test_images_of_flickr_in_karpathys_format_are_identified_by_file_names(tmp_p
     ]
     write(tmp_path / "dataset_flickr8k.json", {"images": entries, "dataset": "flickr8k"})
     data = coco.load(tmp_path)
-    assert found(data) == {
+    assert captions_and_splits(data) == {
         name: (("A dog.",), split) for name, split in zip(names, ("train", "validation", "test"), strict=True)
     }
     assert data.records[0].image == tmp_path / "Flicker8k_Dataset" / names[0]
@@ -105,7 +105,7 @@ def test_ms_cocos_own_files_are_train_and_validation(tmp_path):
     write(folder / "captions_val2014.json", official([2], [("2", "two")], "val2014"))
     write(folder / "instances_val2014.json", {"images": [], "annotations": []})
     data = coco.load(tmp_path)
-    assert found(data) == {"1": (("one", "again"), "train"), "2": (("two",), "validation")}
+    assert captions_and_splits(data) == {"1": (("one", "again"), "train"), "2": (("two",), "validation")}
     assert [record.image for record in data.records] == [
         tmp_path / "train2014" / "COCO_train2014_000000000001.jpg",
         tmp_path / "images" / "val2014" / "COCO_val2014_000000000002.jpg",
@@ -114,30 +114,30 @@ def test_ms_cocos_own_files_are_train_and_validation(tmp_path):
 
 
 def test_caption_files_are_searched_in_the_documented_order(tmp_path):
-    def given():
-        return next(iter(found(coco.load(tmp_path, images="ignore")).values()))[0]
+    def caption_texts():
+        return next(iter(captions_and_splits(coco.load(tmp_path, images="ignore")).values()))[0]
 
     write(tmp_path / "captions_val2017.json", official([1], [(1, "loose")]))
-    assert given() == ("loose",)
+    assert caption_texts() == ("loose",)
     write(tmp_path / "annotations" / "captions_val2014.json", official([1], [(1, "annotations")]))
-    assert given() == ("annotations",)
+    assert caption_texts() == ("annotations",)
     write(tmp_path / "dataset_mine.json", {"images": [karpathy(1, sentences=["mine"])]})
-    assert given() == ("mine",)
+    assert caption_texts() == ("mine",)
     write(tmp_path / "dataset_coco.json", {"images": [karpathy(1, sentences=["coco"])]})
-    assert given() == ("coco",)
+    assert caption_texts() == ("coco",)
 
 
 def test_given_files_get_the_split_of_their_name_or_a_random_one(tmp_path):
     write(tmp_path / "a" / "my_test.json", official([1], [(1, "one")]))
     write(tmp_path / "all.json", official(range(2, 22), [(n, "x") for n in range(2, 22)]))
     data = coco.load(tmp_path, captions="a/my_test.json", images="ignore")
-    assert found(data) == {"1": (("one",), "test")}
+    assert captions_and_splits(data) == {"1": (("one",), "test")}
     assert data.notes == ["there are no train or validation images in my_test.json"]
 
     files = ["a/my_test.json", tmp_path / "all.json"]
     data = coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [10, 5, 6]
-    assert found(data)["1"][1] == "test"
+    assert captions_and_splits(data)["1"][1] == "test"
     assert data.notes == ["all.json has no splits: 20 images were split 50/25/25 at random with seed 4"]
     assert data == coco.load(tmp_path, captions=files, images="ignore", seed=4, fractions=(0.5, 0.25, 0.25))
 
@@ -164,7 +164,7 @@ def test_missing_images_are_bad_records_unless_ignored(tmp_path):
     photograph(tmp_path, "val2014/COCO_val2014_000000000001.jpg")
     write(tmp_path / "dataset_coco.json", {"images": [karpathy(1), karpathy(2, sentences=["a", "b"])]})
     data = coco.load(tmp_path)
-    assert list(found(data)) == ["1"]
+    assert list(captions_and_splits(data)) == ["1"]
     absent = "2: dataset_coco.json has 2 captions of it but val2014/COCO_val2014_000000000002.jpg is missing"
     assert [str(entry) for entry in data.skipped] == [absent]
     with pytest.raises(InputError, match=absent):
@@ -200,7 +200,7 @@ def test_bad_entries_of_karpathys_format_are_listed(tmp_path):
     ]
     write(tmp_path / "dataset_coco.json", {"images": entries})
     data = coco.load(tmp_path, images="ignore")
-    assert found(data) == {
+    assert captions_and_splits(data) == {
         "1": (("A dog.",), "train"),
         "3": (("good",), "train"),
         "4": (("from tokens",), "train"),
@@ -239,7 +239,7 @@ def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
     write(tmp_path / "captions_train2014.json", content)
     write(tmp_path / "captions_val2014.json", official([1, 3], [(1, "again"), (3, "three")]))
     data = coco.load(tmp_path, images="ignore")
-    assert found(data) == {"1": (("one",), "train"), "3": (("three",), "validation")}
+    assert captions_and_splits(data) == {"1": (("one",), "train"), "3": (("three",), "validation")}
     assert sorted(str(entry).removeprefix(f"{tmp_path}/") for entry in data.skipped) == [
         "2: it has no caption in captions_train2014.json",
         "9: captions_train2014.json has 2 captions of it but no entry for the image",
@@ -329,9 +329,12 @@ def instances(path, image_ids, objects, **changes):
 
 
 def test_labels_are_the_names_of_an_images_categories(tmp_path):
-    one = instances(tmp_path / "instances_train2014.json", [1, 2, 3], [(1, 1), (1, 18), (1, 1), (3, 18)])
-    two = instances(tmp_path / "instances_val2014.json", [4], [(4, 1)])
-    assert image_labels([one, two]) == {"1": ("dog", "person"), "2": (), "3": ("dog",), "4": ("person",)}
+    training_file = instances(
+        tmp_path / "instances_train2014.json", [1, 2, 3], [(1, 1), (1, 18), (1, 1), (3, 18)]
+    )
+    validation_file = instances(tmp_path / "instances_val2014.json", [4], [(4, 1)])
+    labels = image_labels([training_file, validation_file])
+    assert labels == {"1": ("dog", "person"), "2": (), "3": ("dog",), "4": ("person",)}
 
 
 def test_files_of_the_year_of_the_captions_are_read(tmp_path):
@@ -340,12 +343,12 @@ def test_files_of_the_year_of_the_captions_are_read(tmp_path):
         instances(tmp_path / "annotations" / name, [], [])
     instances(tmp_path / "annotations" / "instances_default.json", [], [])
 
-    def found(caption_file):
+    def file_names(caption_file):
         return [file.name for file in instance_files(tmp_path, [tmp_path / caption_file])]
 
-    assert found("captions_val2017.json") == names[2:]
-    assert found("dataset_coco.json") == names[:2]
-    assert found("captions_val2015.json") == []
+    assert file_names("captions_val2017.json") == names[2:]
+    assert file_names("dataset_coco.json") == names[:2]
+    assert file_names("captions_val2015.json") == []
 
 
 @pytest.mark.parametrize(

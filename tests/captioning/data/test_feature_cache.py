@@ -238,9 +238,9 @@ def encoder():
 def test_features_equal_those_of_tensorflow(encoder):
     images = np.random.default_rng(0).integers(0, 256, (3, 48, 48, 3), np.uint8)
     expected = keras.ops.convert_to_numpy(encoder(images.astype(np.float32)))
-    found = litert_encoder(encoder, 48)(images)
-    assert found.dtype == np.float32 and found.std() > 0
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    features = litert_encoder(encoder, 48)(images)
+    assert features.dtype == np.float32 and features.std() > 0
+    np.testing.assert_allclose(features, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.slow
@@ -267,13 +267,16 @@ def test_the_cache_of_many_images_is_computed_by_litert(encoder, tmp_path, monke
 
     expected = np.array(features("tensorflow"))
     made = []
+
+    def recording_encoder(*arguments):
+        made.append(litert_encoder(*arguments))
+        return made[0]
+
     monkeypatch.setattr(feature_cache, "_MANY_IMAGES", 3)
-    monkeypatch.setattr(
-        feature_cache, "litert_encoder", lambda *given: made.append(litert_encoder(*given)) or made[0]
-    )
-    found = features("litert")
+    monkeypatch.setattr(feature_cache, "litert_encoder", recording_encoder)
+    litert_features = features("litert")
     assert made[0] is not None
-    np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(litert_features, expected, atol=2e-3 * np.abs(expected).max())
 
 
 def test_an_encoder_with_another_output_shape_is_rejected(records, tmp_path):

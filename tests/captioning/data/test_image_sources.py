@@ -80,15 +80,15 @@ def whose(inputs):
     return (inputs["tokens"][:, 1] - 4).tolist()
 
 
-def assert_holds(folder, given, place, number):
+def assert_holds(folder, batch, place, number):
     """Row `place` of a batch equals the files of image `number` as read by NumPy, padded with zeros."""
     count = min(COUNTS[number], 9)
     for name, kind in (("features", ATT), ("boxes", BOX)):
         array = np.load(folder / kind / f"{number}.npy")[:count]
-        np.testing.assert_array_equal(given[name][place, :count], array, strict=True)
-        assert not given[name][place, count:].any()
-    np.testing.assert_array_equal(given["pooled"][place], np.load(folder / FC / f"{number}.npy"))
-    assert given["mask"][place].tolist() == [True] * count + [False] * (len(given["mask"][place]) - count)
+        np.testing.assert_array_equal(batch[name][place, :count], array, strict=True)
+        assert not batch[name][place, count:].any()
+    np.testing.assert_array_equal(batch["pooled"][place], np.load(folder / FC / f"{number}.npy"))
+    assert batch["mask"][place].tolist() == [True] * count + [False] * (len(batch["mask"][place]) - count)
 
 
 def test_batches_are_padded_to_the_bucket_of_their_largest_image(folder):
@@ -182,15 +182,15 @@ def test_files_that_disappear_or_change_are_skipped(folder):
     (folder / ATT / f"{BAD}.npy").unlink()
     np.save(folder / ATT / "1.npy", np.ones([3, SIZE], np.float32))
     with pytest.warns(UserWarning, match="skipped: ") as warned:
-        given = source.fetch(np.array([0, BAD, 1, 2]))
+        batch = source.fetch(np.array([0, BAD, 1, 2]))
     assert len(skip_warnings(warned)) == 2
     assert [(entry.where, entry.why.partition(":")[0]) for entry in source.skipped] == [
         (str(BAD), f"there is no {folder / ATT / '5.npy'}"),
         ("1", f"{folder / ATT / '1.npy'} was changed since it was indexed"),
     ]
-    assert_holds(folder, given, 0, 0)
-    assert_holds(folder, given, 3, 2)
-    assert not any(given[name][1:3].any() for name in source.specs)
+    assert_holds(folder, batch, 0, 0)
+    assert_holds(folder, batch, 3, 2)
+    assert not any(batch[name][1:3].any() for name in source.specs)
 
 
 def test_boxes_in_pixels_are_rejected_before_training(folder):
@@ -211,10 +211,10 @@ def test_each_image_has_the_features_of_its_own_view_and_of_its_teachers():
     views = [cache_of([1, 2, 3], "abc"), cache_of([30, 20, 10], "cba")]
     teachers = [cache_of([7, 8, 9], "abc"), cache_of([70, 80, 90], "abc")]
     source = TeachingSource(FeatureCacheSource(records, *views), [FeatureCacheSource(records, *teachers)])
-    given = source.fetch(np.array([2, 0, 1, 1]), np.array([0, 1, 1, 0]))
-    assert given["features"].shape == (4, 3, 2) and given.keys() == source.specs.keys()
-    assert given["features"][:, 2, 1].tolist() == [3, 10, 20, 2]
-    assert given["teacher0_features"][:, 0, 0].tolist() == [9, 70, 80, 8]
+    batch = source.fetch(np.array([2, 0, 1, 1]), np.array([0, 1, 1, 0]))
+    assert batch["features"].shape == (4, 3, 2) and batch.keys() == source.specs.keys()
+    assert batch["features"][:, 2, 1].tolist() == [3, 10, 20, 2]
+    assert batch["teacher0_features"][:, 0, 0].tolist() == [9, 70, 80, 8]
     assert source.fetch(np.array([1]))["features"][0, 0, 0] == 2
 
 

@@ -74,7 +74,9 @@ def test_an_image_is_turned_although_another_tag_has_a_wrong_type(tmp_path):
     stored, upright = quarters().transpose(Image.Transpose.ROTATE_90), ["red", "green", "blue", "white"]
     for tag, kind, value in ((0x011A, 2, b"72\0\0"), (0x010F, 11, struct.pack(">f", 1.5))):
         entries = sorted([(0x0112, 3, struct.pack(">HH", 6, 0)), (tag, kind, value)])
-        fields = b"".join(struct.pack(">HHI", one, its_kind, 1) + data for one, its_kind, data in entries)
+        fields = b"".join(
+            struct.pack(">HHI", entry_tag, entry_kind, 1) + data for entry_tag, entry_kind, data in entries
+        )
         exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 2) + fields + bytes(4)
         stored.save(tmp_path / "a.jpg", exif=exif, quality=95)
         assert corners(read_image(tmp_path / "a.jpg", 32)) == upright, hex(tag)
@@ -145,18 +147,18 @@ def test_reduced_decoding_of_large_jpegs_changes_little(tmp_path):
     waves = np.stack([across / 5, down / 4, 127 + 100 * np.sin(across / 40) * np.cos(down / 30)], -1)
     image = Image.fromarray(waves.clip(0, 255).astype(np.uint8))
     image.save(tmp_path / "a.jpg", quality=95)
-    whole = Image.open(tmp_path / "a.jpg").resize((64, 64), Image.Resampling.BILINEAR)
-    difference = read_image(tmp_path / "a.jpg", 64).astype(int) - np.asarray(whole).astype(int)
+    expected = Image.open(tmp_path / "a.jpg").resize((64, 64), Image.Resampling.BILINEAR)
+    difference = read_image(tmp_path / "a.jpg", 64).astype(int) - np.asarray(expected).astype(int)
     assert np.abs(difference).max() <= 4
 
 
 def broken_files(folder):
     quarters().resize((300, 300)).save(folder / "whole.jpg")
-    whole = (folder / "whole.jpg").read_bytes()
+    jpeg = (folder / "whole.jpg").read_bytes()
     quarters().save(folder / "whole.png")
     contents = {
-        "truncated.jpg": whole[: len(whole) // 2],
-        "header.jpg": whole[:30],
+        "truncated.jpg": jpeg[: len(jpeg) // 2],
+        "header.jpg": jpeg[:30],
         "text.jpg": b"not an image at all",
         "empty.jpg": b"",
         "zeros.png": bytes(1000),
@@ -235,7 +237,9 @@ def profile(space: bytes, tags: dict[bytes, bytes], connection: bytes = b"XYZ ")
 
 
 def rgb_profile(primaries) -> bytes:
-    columns = [b"XYZ " + struct.pack(">I3i", 0, *(round(65536 * v) for v in one)) for one in primaries]
+    columns = [
+        b"XYZ " + struct.pack(">I3i", 0, *(round(65536 * v) for v in primary)) for primary in primaries
+    ]
     tags = dict(zip((b"rXYZ", b"gXYZ", b"bXYZ"), columns, strict=True))
     white = b"XYZ " + struct.pack(">I3i", 0, 63190, 65536, 54061)
     return profile(b"RGB ", {b"wtpt": white, **tags, **dict.fromkeys((b"rTRC", b"gTRC", b"bTRC"), CURVE)})
@@ -272,10 +276,10 @@ def test_display_p3_becomes_srgb(colour, suffix, tmp_path):
     options = {} if suffix in ("png", "tif") else {"lossless": True} if suffix == "webp" else {"quality": 100}
     if suffix == "avif":
         options["subsampling"] = "4:4:4"
-    found = read(
+    pixels = read(
         Image.new("RGB", (40, 40), colour), tmp_path / f"a.{suffix}", icc_profile=rgb_profile(P3), **options
     )
-    assert np.abs(found - in_srgb(colour)).max() <= (4 if suffix == "avif" else 1)
+    assert np.abs(pixels - in_srgb(colour)).max() <= (4 if suffix == "avif" else 1)
 
 
 def test_colours_of_palettes_and_transparent_images_are_converted(tmp_path):
@@ -285,10 +289,10 @@ def test_colours_of_palettes_and_transparent_images_are_converted(tmp_path):
     clear = image.copy()
     clear.putalpha(51)
     transparent = palette.copy()
-    for one, share in ((palette, 1), (clear, 0.2), (image, 0)):
+    for picture, share in ((palette, 1), (clear, 0.2), (image, 0)):
         more = {"transparency": (200, 100, 50)} if share == 0 else {}
-        found = read(one, tmp_path / "a.png", **options, **more)
-        assert np.abs(found - (share * expected + (1 - share) * 255)).max() <= 1
+        pixels = read(picture, tmp_path / "a.png", **options, **more)
+        assert np.abs(pixels - (share * expected + (1 - share) * 255)).max() <= 1
     assert np.abs(read(transparent, tmp_path / "a.png", **options, transparency=0) - 255).max() == 0
 
 
@@ -296,8 +300,8 @@ def test_grey_and_cmyk_have_profiles_of_their_own(tmp_path):
     grey = profile(b"GRAY", {b"kTRC": LINEAR})
     assert np.abs(read(Image.new("L", (40, 40), 55), tmp_path / "a.png", icc_profile=grey) - 128).max() <= 1
     cyan = Image.new("CMYK", (40, 40), (255, 0, 0, 0))
-    found = read(cyan, tmp_path / "a.jpg", icc_profile=cmyk_profile(), quality=100)
-    assert np.abs(found - 119).max() <= 3
+    pixels = read(cyan, tmp_path / "a.jpg", icc_profile=cmyk_profile(), quality=100)
+    assert np.abs(pixels - 119).max() <= 3
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "RGBA", "LA", "P", "I;16"])
@@ -309,13 +313,13 @@ def test_damaged_profiles_and_those_of_other_colours_have_no_effect(mode, tmp_pa
     plain, p3 = read_image(path, 32), rgb_profile(P3)
     wrong = [b"x", p3[:100], p3[:-30], p3[:16] + b"Lab " + p3[20:], bytes(1 << 19), p3[:200] + bytes(200)]
     fitting = p3 if mode in ("L", "LA", "CMYK", "I;16") else cmyk_profile()
-    for one in (
+    for icc_profile in (
         *wrong,
         fitting,
         rgb_profile(SRGB),
         ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes(),
     ):
-        image.save(path, icc_profile=one)
+        image.save(path, icc_profile=icc_profile)
         np.testing.assert_array_equal(read_image(path, 32), plain)
 
 

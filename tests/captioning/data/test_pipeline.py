@@ -147,8 +147,8 @@ def test_devices_together_get_the_batches_of_one_device(
     for pipeline_id in range(pipelines):
         context = tf.distribute.InputContext(pipelines, pipeline_id, replicas)
         parts.append(collected(batches.epoch(0, context=context)))
-    here, alone = replicas // pipelines, collected(batches.epoch(0))
-    for step, (_, targets) in enumerate(alone):
+    here, single_device_batches = replicas // pipelines, collected(batches.epoch(0))
+    for step, (_, targets) in enumerate(single_device_batches):
         shares = [part[step * here + device] for part in parts for device in range(here)]
         np.testing.assert_array_equal(np.concatenate([share for _, share in shares]), targets)
         own = [inputs["features"][:, 0, 0].repeat(together) for inputs, _ in shares]
@@ -166,8 +166,8 @@ def test_captions_of_similar_length_are_batched_together(records, tokenizer, cac
         assert inputs["tokens"].shape == targets.shape
         assert (targets == 2).sum(axis=1).tolist() == [1, 1, 1], "no caption is truncated"
     assert sorted({targets.shape[1] for _, targets in epoch}) == [3, 4, 6]
-    whole = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=1)
-    assert len(numbers(collected(whole.epoch(0)), tokenizer)) == 19
+    single_batches = make(records, tokenizer, features=cache, lengths=[3, 4], batch_size=1)
+    assert len(numbers(collected(single_batches.epoch(0)), tokenizer)) == 19
 
 
 def test_broken_images_are_listed_and_their_captions_skipped(records, tokenizer):
@@ -193,13 +193,15 @@ def test_images_without_features_are_listed_and_their_captions_skipped(records, 
 
 
 def test_images_that_do_not_fit_into_memory_are_read_from_files(records, tokenizer, monkeypatch):
-    kept = collected(make(records, tokenizer).epoch(0))
+    memory_batches = collected(make(records, tokenizer).epoch(0))
     monkeypatch.setattr(image_sources, "MEMORY_LIMIT", 100)
     streamed = make(records, tokenizer)
     reads = []
     real = image_sources.read_image
-    monkeypatch.setattr(image_sources, "read_image", lambda *rest: reads.append(rest) or real(*rest))
-    assert equal(collected(streamed.epoch(0)), kept)
+    monkeypatch.setattr(
+        image_sources, "read_image", lambda *arguments: reads.append(arguments) or real(*arguments)
+    )
+    assert equal(collected(streamed.epoch(0)), memory_batches)
     assert len(reads) == 16
 
 

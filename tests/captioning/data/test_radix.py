@@ -39,8 +39,8 @@ def expected_words(tokens: list[int], base: int, words: int) -> list[int]:
     digits for 0.
     """
     count = len(digits_of(words + 1, base))
-    whole = len(tokens) // count * count
-    tokens = tokens[: tokens.index(base + 2) if base + 2 in tokens else whole]
+    end = len(tokens) // count * count
+    tokens = tokens[: tokens.index(base + 2) if base + 2 in tokens else end]
     tokens = tokens + [1] * (-len(tokens) % count)
     digits = [max(token - 1, 0) for token in tokens]
     places = range(count)
@@ -104,8 +104,8 @@ def test_padded_captions_are_cut_after_a_whole_word_and_end_only_if_complete(wor
         written = expected_tokens(caption, base, WORDS)
         expected = [*written, base + 2]
         if len(expected) > max_length:
-            whole = max_length // tokenizer.digits * tokenizer.digits
-            expected = written[:whole]
+            end = max_length // tokenizer.digits * tokenizer.digits
+            expected = written[:end]
         padding = [0] * (max_length - len(expected))
         assert outputs.tolist() == expected + padding
         assert inputs.tolist() == [base + 1, *expected[:-1], *padding][:max_length]
@@ -133,10 +133,10 @@ def test_to_words_equals_the_original_and_decode(count, base, length):
     ids[4, :, :] = base + 1
     # Small leading digits, because otherwise few of the numbers represent words.
     ids[6:, :, :: tokenizer.digits] = random.integers(0, 4, ids[6:, :, :: tokenizer.digits].shape)
-    found = tokenizer.to_words(tf.constant(ids))
+    word_ids = tokenizer.to_words(tf.constant(ids))
     groups = -(-length // tokenizer.digits)
-    assert found.dtype == tf.int32 and found.shape == (8, 5, groups)
-    for row, got in zip(ids.reshape(-1, length).tolist(), found.numpy().reshape(-1, groups), strict=True):
+    assert word_ids.dtype == tf.int32 and word_ids.shape == (8, 5, groups)
+    for row, got in zip(ids.reshape(-1, length).tolist(), word_ids.numpy().reshape(-1, groups), strict=True):
         numbers = expected_words(row, base, count)
         expected = [number + 4 if number < count else 3 for number in numbers]
         expected = [*expected, 2 if base + 2 in row else 0, *[0] * groups][:groups]

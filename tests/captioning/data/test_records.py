@@ -1,4 +1,4 @@
-"""Records, splits and bad records."""
+"""Images with their captions: splits, bad records, and images that are in two splits."""
 
 from pathlib import Path
 
@@ -123,11 +123,11 @@ def records(folder, **files):
 
 
 def names(pairs):
-    return [(one.image_id, two.image_id) for one, two in pairs]
+    return [(first.image_id, second.image_id) for first, second in pairs]
 
 
 def test_equal_files_in_two_splits_are_found(tmp_path):
-    found = records(
+    all_records = records(
         tmp_path,
         train_a=b"1" * 9000,
         train_b=b"2" * 9000,
@@ -141,14 +141,16 @@ def test_equal_files_in_two_splits_are_found(tmp_path):
         test_empty=b"",
         train_empty=b"",
     )
-    assert names(copies_across_splits(found)) == [("train_a", "test_e"), ("test_g", "validation_h")]
+    assert names(copies_across_splits(all_records)) == [("train_a", "test_e"), ("test_g", "validation_h")]
 
 
 def test_files_that_cannot_be_read_are_left_out(tmp_path):
     (tmp_path / "folder").mkdir()
     paths = (Path("nowhere"), Path("a\0b"), tmp_path / "folder")
-    found = [Record(f"{path}{split}", path, ("x",), split) for path in paths for split in ("train", "test")]
-    assert copies_across_splits(found) == []
+    unreadable_records = [
+        Record(f"{path}{split}", path, ("x",), split) for path in paths for split in ("train", "test")
+    ]
+    assert copies_across_splits(unreadable_records) == []
 
 
 def test_a_photograph_in_two_splits_is_refused(tmp_path):

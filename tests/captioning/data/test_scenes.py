@@ -89,16 +89,20 @@ def test_all_things_and_relations_occur():
     things = {thing for scene in drawn for thing in (scene.first, scene.second)} - {None}
     assert {(t.size, t.colour, t.shape) for t in things} == set(itertools.product(SIZES, COLOURS, SHAPES))
     assert {scene.relation for scene in drawn} == {"", "left", "above", "inside"}
-    alone = sum(scene.second is None for scene in drawn) / len(drawn)
-    assert 0.1 < alone < 0.3
+    single_share = sum(scene.second is None for scene in drawn) / len(drawn)
+    assert 0.1 < single_share < 0.3
 
 
 def test_captions_describe_the_positions(monkeypatch):
     placed = []
     real = scenes._places
-    monkeypatch.setattr(
-        scenes, "_places", lambda *rest: placed.append((rest[1], real(*rest))) or placed[-1][1]
-    )
+
+    def recording_places(*arguments):
+        result = real(*arguments)
+        placed.append((arguments[1], result))
+        return result
+
+    monkeypatch.setattr(scenes, "_places", recording_places)
     random = np.random.default_rng(1)
     for scene in many(300):
         scenes.paint(scene, 32, random)

@@ -104,8 +104,8 @@ def test_published_captions_are_decoded_unchanged(published, folder):
     ids = published.encode(tf.constant(captions)).to_list()
     assert len(ids) == 5000
     assert [row.count(1) for row in ids] == [caption.count("<unk>") for caption in captions]
-    known = [" ".join(caption.replace("<unk>", " ").split()) for caption in captions]
-    assert [published.decode(row) for row in ids] == known
+    expected_texts = [" ".join(caption.replace("<unk>", " ").split()) for caption in captions]
+    assert [published.decode(row) for row in ids] == expected_texts
 
 
 def test_raw_captions_become_karpathys_tokens(published, fixtures):
@@ -114,15 +114,16 @@ def test_raw_captions_become_karpathys_tokens(published, fixtures):
     assert any("-" in sentence["raw"] for sentence in sentences)
     assert any("'" in sentence["raw"] for sentence in sentences)
     ids = {piece: token for token, piece in enumerate(published.vocabulary)}
-    wanted = []
+    expected_ids = []
     for sentence in sentences:
         row = [ids.get("▁" + word, 1) for word in sentence["tokens"]]
         # SentencePiece merges consecutive unknown words into one.
         row = [id for place, id in enumerate(row) if row[place - 1 : place] != [1] or id != 1]
-        wanted.append([2, *row, 3])
-    assert published.encode(tf.constant([sentence["raw"] for sentence in sentences])).to_list() == wanted
+        expected_ids.append([2, *row, 3])
+    raw = [sentence["raw"] for sentence in sentences]
+    assert published.encode(tf.constant(raw)).to_list() == expected_ids
     joined = [" ".join(sentence["tokens"]) for sentence in sentences]
-    assert published.encode(tf.constant(joined)).to_list() == wanted
+    assert published.encode(tf.constant(joined)).to_list() == expected_ids
 
 
 def test_unknown_and_empty_captions(published):
@@ -137,10 +138,10 @@ def test_unknown_and_empty_captions(published):
 @pytest.mark.slow
 def test_encoding_works_in_a_graph_and_in_tf_data(published):
     texts = tf.constant(["A man.", "a dog on the street"])
-    wanted = published.encode_padded(texts, 5)[1].numpy().tolist()
-    assert tf.function(published.encode_padded)(texts, 5)[1].numpy().tolist() == wanted
+    expected_ids = published.encode_padded(texts, 5)[1].numpy().tolist()
+    assert tf.function(published.encode_padded)(texts, 5)[1].numpy().tolist() == expected_ids
     dataset = tf.data.Dataset.from_tensors(texts).map(lambda batch: published.encode_padded(batch, 5))
-    assert next(iter(dataset))[1].numpy().tolist() == wanted
+    assert next(iter(dataset))[1].numpy().tolist() == expected_ids
 
 
 def test_save_to_writes_the_model_unchanged(published, folder, tmp_path):
@@ -157,9 +158,9 @@ def test_a_unigram_model_with_other_ids():
     assert special == (0, 1, 2, 3)
     texts = tf.constant(["a dog", "dogs a", "a Dog", ""])
     # "▁dog" is likelier than "▁do" and "g"; this model has no capital letters.
-    wanted = [[1, 4, 5, 2], [1, 5, 8, 4, 2], [1, 4, 9, 0, 10, 7, 2], [1, 2]]
-    assert tokenizer.encode(texts).to_list() == wanted
-    assert [tokenizer.decode(ids) for ids in wanted] == ["a dog", "dogs a", "a og", ""]
+    expected_ids = [[1, 4, 5, 2], [1, 5, 8, 4, 2], [1, 4, 9, 0, 10, 7, 2], [1, 2]]
+    assert tokenizer.encode(texts).to_list() == expected_ids
+    assert [tokenizer.decode(ids) for ids in expected_ids] == ["a dog", "dogs a", "a og", ""]
     tokens, targets = tokenizer.encode_padded(texts, 4)
     assert tokens.numpy().tolist() == [[1, 4, 5, 3], [1, 5, 8, 4], [1, 4, 9, 0], [1, 3, 3, 3]]
     assert targets.numpy().tolist() == [[4, 5, 2, 3], [5, 8, 4, 2], [4, 9, 0, 10], [2, 3, 3, 3]]
@@ -193,15 +194,15 @@ def test_apostrophes_and_hyphens_are_kept_if_the_model_has_them():
 
 
 @pytest.mark.parametrize(
-    ("left", "use"), [("<unk>", "unknown"), ("<s>", "start"), ("</s>", "end"), ("<pad>", "padding")]
+    ("missing_piece", "use"), [("<unk>", "unknown"), ("<s>", "start"), ("</s>", "end"), ("<pad>", "padding")]
 )
-def test_a_model_without_a_special_piece_is_rejected(left, use):
-    special = [(piece, kind) for piece, kind in USUAL if piece != left]
+def test_a_model_without_a_special_piece_is_rejected(missing_piece, use):
+    special = [(piece, kind) for piece, kind in USUAL if piece != missing_piece]
     with pytest.raises(InputError, match=f"no {use} token.*train it again with --pad_id=0"):
         SentencePieceTokenizer(model(UNIGRAM, UNIGRAM_PIECES, special))
     # An ordinary piece with the same text is not a special piece.
     with pytest.raises(InputError, match=f"no {use} token"):
-        SentencePieceTokenizer(model(UNIGRAM, [*UNIGRAM_PIECES, left], special))
+        SentencePieceTokenizer(model(UNIGRAM, [*UNIGRAM_PIECES, missing_piece], special))
 
 
 def node(offset: int, label: int = 0, leaf: bool = False) -> int:

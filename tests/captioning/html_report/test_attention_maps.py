@@ -38,24 +38,27 @@ def test_weights_equal_those_of_the_captioners_step(make, masked, monkeypatch):
     inputs = {"features": features}
     if masked:
         inputs["mask"] = np.array([[True] * 5 + [False] * 4, [True] * 9])
-    found = attention_weights(captioner, inputs, TOKENS)
+    weights = attention_weights(captioner, inputs, TOKENS)
 
     recorded, softmax = [], keras.ops.softmax
-    monkeypatch.setattr(
-        keras.ops, "softmax", lambda x, axis=-1: recorded.append(softmax(x, axis=axis)) or recorded[-1]
-    )
+
+    def recording_softmax(x, axis=-1):
+        recorded.append(softmax(x, axis=axis))
+        return recorded[-1]
+
+    monkeypatch.setattr(keras.ops, "softmax", recording_softmax)
     memory = captioner.encode(inputs)
     state = captioner.initial_state(memory)
     for words in np.concatenate([np.full((2, 1), captioner.start_id, "int32"), TOKENS[:, :-1]], axis=1).T:
         _, state = captioner.step(keras.ops.convert_to_tensor(words), state, memory)
-    expected = np.stack([np.reshape(one, (2, 9)) for one in recorded], axis=1)
-    assert found.shape == (2, 4, 9) and found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
+    expected = np.stack([np.reshape(step_weights, (2, 9)) for step_weights in recorded], axis=1)
+    assert weights.shape == (2, 4, 9) and weights.dtype == np.float32
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     # The weights differ from word to word and from image to image.
     assert np.abs(np.diff(expected, axis=1)).max() > 1e-4
     if masked:
-        assert found[0, :, 5:].max() < 1e-6
+        assert weights[0, :, 5:].max() < 1e-6
 
 
 def test_overlay_is_brightest_where_the_weights_are_highest():

@@ -22,17 +22,17 @@ def folder(tmp_path):
 def test_existing_files_are_read_and_missing_ones_named(folder):
     (folder / "history.csv").write_text(HISTORY)
     (folder / "captions_test.json").write_text('[{"image_id": 7, "caption": "a\\n dog"}]')
-    (one,) = read_runs([folder, folder])
-    assert one.history[0] == {"epoch": 1, "loss": 2.5, "sparsity": 0.5}
-    assert one.history[1]["loss"] == 1e-5 and one.captions["7"] == ("a dog", [])
-    assert one.scores == {} and one.missing == ["has no scores_test.json"]
+    (run,) = read_runs([folder, folder])
+    assert run.history[0] == {"epoch": 1, "loss": 2.5, "sparsity": 0.5}
+    assert run.history[1]["loss"] == 1e-5 and run.captions["7"] == ("a dog", [])
+    assert run.scores == {} and run.missing == ["has no scores_test.json"]
 
 
 def test_ids_of_images_are_kept_exactly(folder):
     names = ["a\u00a0b.jpg", "a b.jpg", "a\u2028b.jpg", "caf\udce9.jpg"]
     (folder / "captions_test.json").write_text(json.dumps([{"image_id": n, "caption": "x"} for n in names]))
-    (one,) = read_runs([folder])
-    assert list(one.captions) == names
+    (run,) = read_runs([folder])
+    assert list(run.captions) == names
 
 
 @pytest.mark.parametrize(

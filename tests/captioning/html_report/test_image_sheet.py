@@ -1,4 +1,4 @@
-"""Contact sheets."""
+"""Sheets of images with their captions: columns, colours, and errors."""
 
 import numpy as np
 import pytest

@@ -29,35 +29,35 @@ def test_images_are_evenly_spaced(number, expected):
 
 
 def test_the_best_score_is_bold_once():
-    one, other, third = captioned("a", []), captioned("b", []), captioned("<c>", [])
-    one.scores = {"CIDEr": 0.51249, "exact_match": 0.0, "sparsity": 0.9}
-    other.scores = {"CIDEr": 0.5121, "exact_match": 0.0, "sparsity": 0.0}
+    first, second, third = captioned("a", []), captioned("b", []), captioned("<c>", [])
+    first.scores = {"CIDEr": 0.51249, "exact_match": 0.0, "sparsity": 0.9}
+    second.scores = {"CIDEr": 0.5121, "exact_match": 0.0, "sparsity": 0.0}
     third.scores = {"CIDEr": 0.61}
-    rows = score_table([one, other, third])
+    rows = score_table([first, second, third])
     assert rows[0] == ["run", "CIDEr", "exact_match", "sparsity"]
     assert rows[1:] == [
         ["a", "0.512", "0.000", "0.900"],
         ["b", "0.512", "0.000", "0.000"],
         ["<c>", "<strong>0.610</strong>", "\N{EN DASH}", "\N{EN DASH}"],
     ]
-    page = make_page([one, other, third])
+    page = make_page([first, second, third])
     assert page.count("<strong>") == 1 and "&lt;c&gt;" in page
-    assert "<strong>" not in make_page([one]) + make_page([one, other])
+    assert "<strong>" not in make_page([first]) + make_page([first, second])
 
 
 def test_settings_that_differ_are_shown_those_of_the_runs_first():
-    one, other = captioned("a", []), captioned("b", [])
-    assert setting_table([one]) == [] and "All settings are the defaults" in make_page([one])
-    one.config = load_config(None, ["training.epochs=9", "seed=3", "name=x"])
-    other.config = load_config(None, ["training.epochs=8", "seed=3", "pruning=null", "data.folder='<b>'"])
-    rows = setting_table([one, other])
+    first, second = captioned("a", []), captioned("b", [])
+    assert setting_table([first]) == [] and "All settings are the defaults" in make_page([first])
+    first.config = load_config(None, ["training.epochs=9", "seed=3", "name=x"])
+    second.config = load_config(None, ["training.epochs=8", "seed=3", "pruning=null", "data.folder='<b>'"])
+    rows = setting_table([first, second])
     assert rows[0] == ["setting", "a", "b", "default"]
     shown = {row[0]: row[1:] for row in rows[1:]}
     assert shown["training.epochs"] == ["9", "8", "2"] and shown["seed"] == ["3", "3", "1"]
     assert shown["data.folder"] == ["null", "<b>", "null"] and "name" not in shown
     assert shown["pruning.sparsity"] == ["0.9", "\N{EN DASH}", "0.9"]
     assert list(shown)[-1] == "seed"
-    page = make_page([one, other])
+    page = make_page([first, second])
     assert "<td>&lt;b&gt;</td>" in page and page.index("Scores") < page.index("<h2>Settings</h2>")
 
 

@@ -70,9 +70,9 @@ def test_the_command_runs_files_without_a_digest_only_with_trust(tmp_path, witho
 
 
 def test_changed_graphs_and_vocabularies_are_refused(tmp_path):
-    whole = bundle(tmp_path / "a.tflite").read_bytes()
+    content = bundle(tmp_path / "a.tflite").read_bytes()
     for place in (8, 20, len(MODEL) - 1):
-        changed = bytearray(whole)
+        changed = bytearray(content)
         changed[place] ^= 1
         (tmp_path / "b.tflite").write_bytes(changed)
         for read in (read_bundle, has_digest, TFLiteCaptioner):
@@ -115,8 +115,8 @@ def test_missing_truncated_and_foreign_files_are_refused(tmp_path):
         read_bundle(tmp_path / "absent.tflite")
     with pytest.raises(InputError, match="cannot read"):
         read_bundle(tmp_path)
-    whole = bundle(tmp_path / "a.tflite").read_bytes()
-    (tmp_path / "cut.tflite").write_bytes(whole[:-30])
+    content = bundle(tmp_path / "a.tflite").read_bytes()
+    (tmp_path / "cut.tflite").write_bytes(content[:-30])
     with pytest.raises(InputError, match="cut short"):
         read_bundle(tmp_path / "cut.tflite")
     (tmp_path / "foreign.tflite").write_bytes(MODEL)
@@ -207,8 +207,8 @@ def test_beams_without_a_caption_are_left_out(tmp_path, without_graph, no_captio
     captioner = TFLiteCaptioner(bundle(tmp_path / "a.tflite", MODEL, IN_PIECES, PIECES))
     without_graph["token_ids"] = np.array([[4, 5, 3], [3, 0, 0]], np.int32)
     without_graph["scores"] = np.array([-2.5, no_caption], np.float32)
-    found = captioner.caption(features=REGIONS)
-    assert found == [("a dog", -2.5, (), None)] and found.objects == ()
+    captions = captioner.caption(features=REGIONS)
+    assert captions == [("a dog", -2.5, (), None)] and captions.objects == ()
 
 
 def test_likely_objects_are_read_and_checked(tmp_path, without_graph):

@@ -33,16 +33,16 @@ def captions(count, seed=0, slope=2.0, intercept=3.0):
 def test_slope_and_intercept_equal_platt_scaling_of_scikit_learn(count, slope, intercept):
     """Expected: minus what sklearn.calibration._sigmoid_calibration(scores / lengths**0.7, good) gives."""
     scores, lengths, good = captions(count)
-    found = Calibration.fit(scores / lengths**0.7 * 8**0.7, [8] * count, good)  # of equal length
-    assert (found.slope, found.intercept) == pytest.approx((slope, intercept), rel=2e-3)
-    assert (found.images, found.good) == (count, good.mean())
+    calibration = Calibration.fit(scores / lengths**0.7 * 8**0.7, [8] * count, good)  # of equal length
+    assert (calibration.slope, calibration.intercept) == pytest.approx((slope, intercept), rel=2e-3)
+    assert (calibration.images, calibration.good) == (count, good.mean())
 
 
 def test_the_model_of_the_data_is_found_and_calibrated_on_other_data():
-    found = Calibration.fit(*captions(20_000))
-    assert (found.slope, found.tokens, found.intercept) == pytest.approx((2, 0, 3), abs=0.2)
+    calibration = Calibration.fit(*captions(20_000))
+    assert (calibration.slope, calibration.tokens, calibration.intercept) == pytest.approx((2, 0, 3), abs=0.2)
     scores, lengths, good = captions(20_000, seed=1)
-    confidences = [found.probability(*one) for one in zip(scores, lengths, strict=True)]
+    confidences = [calibration.probability(*caption) for caption in zip(scores, lengths, strict=True)]
     assert reliability(confidences, good)["error"] < 0.02
 
 
@@ -52,13 +52,19 @@ def test_objects_and_length_count_and_the_likeliest_object_never_against_a_capti
     objects = random.random((len(scores), 3))
     odds = 2 * scores / lengths**0.7 - 0.2 * lengths + 3 * objects.max(1) - 1.5 * objects.sum(1) + 5
     good = random.random(len(scores)) < 1 / (1 + np.exp(-odds))
-    found = Calibration.fit(scores, lengths, good, objects)
-    weights = found.slope, found.tokens, found.objects, found.object_count, found.intercept
+    calibration = Calibration.fit(scores, lengths, good, objects)
+    weights = (
+        calibration.slope,
+        calibration.tokens,
+        calibration.objects,
+        calibration.object_count,
+        calibration.intercept,
+    )
     assert weights == pytest.approx((2, -0.2, 3, -1.5, 5), rel=0.1)
-    read = Calibration.from_description({"confidence": found.as_dict()})
-    assert read.probability(-9, 7, [0.3, 0]) == found.probability(-9, 7, [0.3, 0])
+    read = Calibration.from_description({"confidence": calibration.as_dict()})
+    assert read.probability(-9, 7, [0.3, 0]) == calibration.probability(-9, 7, [0.3, 0])
     expected = 1 / (1 + np.exp(2 * 9 / 7**0.7 + 0.2 * 7 - 3 * 0.3 + 1.5 * 0.4 - 5))
-    assert found.probability(-9, 7, [0.3, 0.1]) == pytest.approx(expected, abs=0.05)
+    assert calibration.probability(-9, 7, [0.3, 0.1]) == pytest.approx(expected, abs=0.05)
     without = Calibration.fit(scores, lengths, good)
     assert without == Calibration.fit(scores, lengths, good, np.zeros((len(scores), 0)))
     assert without.objects == without.object_count == 0
@@ -74,43 +80,44 @@ def test_objects_and_length_count_and_the_likeliest_object_never_against_a_capti
     ],
 )
 def test_without_evidence_all_captions_have_the_same_confidence(good, low, high):
-    found = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], good)
-    assert found.probability(-2, 8) == pytest.approx(found.probability(-12, 8), abs=1e-6)
-    assert low < found.probability(-5, 8) < high
+    calibration = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], good)
+    assert calibration.probability(-2, 8) == pytest.approx(calibration.probability(-12, 8), abs=1e-6)
+    assert low < calibration.probability(-5, 8) < high
 
 
 @pytest.mark.parametrize(("score", "length"), [(-5.1, 7), (-0.1, 3), (-34.7, 16)])
 def test_equal_scores_give_a_confidence_that_can_be_read_again(score, length):
     for noise in (0, 1e-9, 1e-5):
         scores = score + noise * np.arange(30)
-        found = Calibration.fit(scores, [length] * 30, np.arange(30) > 9)
-        assert found.slope == 0 and found.probability(score, length) == pytest.approx(2 / 3, abs=0.03)
-        assert Calibration.from_description({"confidence": found.as_dict()}).probability(-90, 7) < 0.7
+        calibration = Calibration.fit(scores, [length] * 30, np.arange(30) > 9)
+        assert calibration.slope == 0
+        assert calibration.probability(score, length) == pytest.approx(2 / 3, abs=0.03)
+        assert Calibration.from_description({"confidence": calibration.as_dict()}).probability(-90, 7) < 0.7
 
 
 def test_separable_captions_have_a_finite_and_rising_confidence():
-    found = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], [True, True, False, False])
-    values = [found.probability(score, 8) for score in (-1e9, -30, -12, -10, -3, -2, 0)]
+    calibration = Calibration.fit([-2.0, -3.0, -10.0, -12.0], [8, 8, 8, 8], [True, True, False, False])
+    values = [calibration.probability(score, 8) for score in (-1e9, -30, -12, -10, -3, -2, 0)]
     assert values == sorted(values) and 0 <= values[0] < 0.3 < 0.7 < values[-1] <= 1
     assert Calibration.fit([-2.0], [8], [True]).probability(-2, 8) == pytest.approx(2 / 3)
 
 
 def test_descriptions_are_read():
-    found = Calibration.fit(*captions(50))
-    read = Calibration.from_description({"confidence": found.as_dict()})
-    assert read.probability(-9, 7) == found.probability(-9, 7)
+    calibration = Calibration.fit(*captions(50))
+    read = Calibration.from_description({"confidence": calibration.as_dict()})
+    assert read.probability(-9, 7) == calibration.probability(-9, 7)
     earlier = {
-        name: value for name, value in found.as_dict().items() if name not in ("object_count", "tokens")
+        name: value for name, value in calibration.as_dict().items() if name not in ("object_count", "tokens")
     }
     assert Calibration.from_description({"confidence": earlier}).tokens == 0
     assert Calibration.from_description({}) is Calibration.from_description({"confidence": None}) is None
     for damaged in (
         {},
         "0.5",
-        {**found.as_dict(), "slope": "2"},
-        {**found.as_dict(), "slope": np.nan},
-        {**found.as_dict(), "objects": "1"},
-        {**found.as_dict(), "tokens": None},
+        {**calibration.as_dict(), "slope": "2"},
+        {**calibration.as_dict(), "slope": np.nan},
+        {**calibration.as_dict(), "objects": "1"},
+        {**calibration.as_dict(), "tokens": None},
     ):
         with pytest.raises(InputError, match="no slope and intercept: export the run again"):
             Calibration.from_description({"confidence": damaged})
@@ -150,13 +157,13 @@ def test_reliability_equals_scikit_learn():
     random = np.random.default_rng(3)
     confidences = random.random(500)
     good = random.random(500) < confidences**2
-    found = reliability(confidences, good)
+    result = reliability(confidences, good)
     share = np.array([0, 0.04, 0.06, 0.1, 0.18, 0.36, 0.5, 0.72, 0.66, 0.9])
     mean = [0.052228, 0.157359, 0.25172, 0.356754, 0.45573, 0.554192, 0.645351, 0.730754, 0.828215, 0.933169]
     expected = np.stack([mean, share, np.full(10, 50)], axis=1)
-    assert np.array(found["table"]) == pytest.approx(expected, abs=1e-6)
-    assert found["error"] == pytest.approx(np.abs(share - mean).mean(), abs=1e-6)
-    assert found["sure"] == np.mean(confidences >= 0.5) and found["good"] == good.mean()
+    assert np.array(result["table"]) == pytest.approx(expected, abs=1e-6)
+    assert result["error"] == pytest.approx(np.abs(share - mean).mean(), abs=1e-6)
+    assert result["sure"] == np.mean(confidences >= 0.5) and result["good"] == good.mean()
     assert reliability([0.25], [True])["error"] == 0.75
 
 

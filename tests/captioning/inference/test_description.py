@@ -1,4 +1,4 @@
-"""What captioning needs of a description."""
+"""Descriptions in exported captioners: the entries that captioning needs, and refused ones."""
 
 from pathlib import Path
 
@@ -39,9 +39,9 @@ def test_complete_descriptions_are_accepted():
 @pytest.mark.parametrize("value", [[], {}, "3", 3.0, True, 2**31, -(10**4000)])
 @pytest.mark.parametrize("name", ["unknown_id", "beam", "max_length", "image_size", "pad"])
 def test_entries_of_other_types_are_refused(name, value):
-    given = {name: value} if name != "pad" else {"special_ids": {"end": 2, "pad": value}}
+    entries = {name: value} if name != "pad" else {"special_ids": {"end": 2, "pad": value}}
     with pytest.raises(InputError, match="export the run again") as error:
-        check_description({**COMPLETE, **given}, Path("a.tflite"))
+        check_description({**COMPLETE, **entries}, Path("a.tflite"))
     assert len(str(error.value)) < 200
 
 

@@ -31,7 +31,7 @@ def test_evaluation_captions_every_image_of_the_split_as_generate_does(finished_
         assert caption.image_id == record.image_id and caption.references == record.captions
         ((text, score, *_),) = finished_run.generate(record.image)
         assert text == caption.caption and score == pytest.approx(caption.score, abs=1e-4)
-    assert [one.labels for one in captions] == [None, None, ("unicorn",), None]
+    assert [image_caption.labels for image_caption in captions] == [None, None, ("unicorn",), None]
     assert scores["object_images"] == 1 and scores["object_recall"] == 0
     # Stars are not in the image; the data set has labels of some.
     assert scores["object_hallucination"] == ("star" in captions[2].caption.split())
@@ -121,13 +121,13 @@ def test_objects_that_the_captioner_finds_likely_come_with_the_captions(finished
     run = FinishedRun(captioner, finished_run.tokenizer, finished_run.config)
     image = data.split("test")[0].image
     for options in ({}, {"beam": 2}, {"samples": 2, "seed": 1}):
-        found = run.generate(image, **options)
-        assert [name for name, _ in found.objects] == ["star", "circle"]
-        assert [share for _, share in found.objects] == pytest.approx([0.75, 0.6], abs=1e-4)
+        result = run.generate(image, **options)
+        assert [name for name, _ in result.objects] == ["star", "circle"]
+        assert [share for _, share in result.objects] == pytest.approx([0.75, 0.6], abs=1e-4)
     assert finished_run.generate(image).objects == ()
     labelled = [replace(record, labels=("star", "heart")) for record in data.records]
     scores, captions = run.evaluate(replace(data, records=labelled), progress=False)
-    assert {one.objects for one in captions} == {("star", "circle")}
+    assert {image_caption.objects for image_caption in captions} == {("star", "circle")}
     # Circles are not labelled in this data set.
     assert (scores["objects_precision"], scores["objects_recall"]) == (1, 1 / 2)
     assert "objects_recall" not in finished_run.evaluate(replace(data, records=labelled), progress=False)[0]

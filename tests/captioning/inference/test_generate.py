@@ -74,9 +74,9 @@ def test_all_forms_of_an_image_give_the_same_caption(run, photos):
 
 def test_a_folder_is_captioned_in_batches_in_order_of_names(photos):
     captioner = Inspect()
-    found = captioner.generate(photos)
-    assert [captions.image for captions in found] == [str(photos / n) for n in ("a.jpg", "b.png", "c.PNG")]
-    assert {str(captions[0]) for captions in found} == {"{'image': (8, 8, 3)}"}
+    results = captioner.generate(photos)
+    assert [captions.image for captions in results] == [str(photos / n) for n in ("a.jpg", "b.png", "c.PNG")]
+    assert {str(captions[0]) for captions in results} == {"{'image': (8, 8, 3)}"}
     assert captioner.batches == [2, 1]
     assert len(captioner.generate([photos, photos / "a.jpg"])) == 4
 
@@ -98,21 +98,21 @@ def test_images_of_unsupported_formats_in_a_folder_are_reported(tmp_path):
         Image.new("RGB", (9, 9)).save(tmp_path / name, "JPEG")
     (tmp_path / "c.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
     (tmp_path / "notes.txt").write_text("not an image")
-    found = list(Inspect().stream(tmp_path))
-    assert [captions.image for captions in found] == [
+    results = list(Inspect().stream(tmp_path))
+    assert [captions.image for captions in results] == [
         str(tmp_path / n) for n in ("a.jpg", "b.JFIF", "c.HEIC")
     ]
-    assert [captions.error is None for captions in found] == [True, True, False]
-    assert "is not an image in a supported format" in str(found[2].error)
+    assert [captions.error is None for captions in results] == [True, True, False]
+    assert "is not an image in a supported format" in str(results[2].error)
 
 
 def test_unreadable_images_stop_generate_but_not_stream(photos):
     images = [photos / "a.jpg", photos / "notes.txt", photos / "b.png"]
     with pytest.raises(InputError, match=r"notes\.txt is (no|not an) image"):
         Inspect().generate(images)
-    found = list(Inspect().stream(images))
-    assert [captions.error is None for captions in found] == [True, False, True]
-    assert [len(captions) for captions in found] == [1, 0, 1] and found[1].image.endswith("notes.txt")
+    results = list(Inspect().stream(images))
+    assert [captions.error is None for captions in results] == [True, False, True]
+    assert [len(captions) for captions in results] == [1, 0, 1] and results[1].image.endswith("notes.txt")
 
 
 def test_wider_beams_are_sorted_and_no_worse(run, photos):
@@ -149,14 +149,14 @@ def test_region_features_are_given_as_arrays_or_as_a_folder_and_ids(tmp_path):
     assert str(captioner.generate(image)[0]) == expected
     for folder in (tmp_path, tmp_path / "cocobu_att"):
         assert str(captioner.generate("7", features=folder)[0]) == expected
-        found = list(captioner.stream(["8", "7", "x"], features=folder))
-        assert [captions.error is None for captions in found] == [True, True, False]
+        results = list(captioner.stream(["8", "7", "x"], features=folder))
+        assert [captions.error is None for captions in results] == [True, True, False]
     for name in ("cocobu_att", "cocobu_box_relative"):
         (tmp_path / name / "sub").mkdir()
         np.save(tmp_path / name / "sub" / "7.npy", np.load(tmp_path / name / "8.npy"))
-    for given in ("sub/7", str(tmp_path / "cocobu_att" / "sub" / "7.npy")):
-        found = captioner.generate(given, features=tmp_path)[0]
-        assert str(found) == "{'features': (3, 5), 'boxes': (3, 4)}"
+    for source in ("sub/7", str(tmp_path / "cocobu_att" / "sub" / "7.npy")):
+        shapes = str(captioner.generate(source, features=tmp_path)[0])
+        assert shapes == "{'features': (3, 5), 'boxes': (3, 4)}"
     with pytest.raises(InputError, match="there is no folder"):
         captioner.generate("7", features=tmp_path / "none")
 

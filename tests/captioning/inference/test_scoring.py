@@ -29,12 +29,12 @@ REFERENCES = {
 
 
 def test_coco_captions_and_references_are_joined():
-    found, more = coco_results(
+    captions, more = coco_results(
         [{"image_id": 2, "caption": "two men"}, {"image_id": "1", "caption": "a dog"}], REFERENCES
     )
     assert more == 0
-    assert [caption.image_id for caption in found] == ["2", "1"]
-    assert found[1].references == ("A dog runs on the grass.", "The brown dog is running.")
+    assert [caption.image_id for caption in captions] == ["2", "1"]
+    assert captions[1].references == ("A dog runs on the grass.", "The brown dog is running.")
 
 
 def test_captions_equal_to_references_get_the_best_scores():
@@ -62,15 +62,15 @@ def test_the_captions_file_of_a_run_is_a_coco_file():
 
 def test_results_may_cover_only_some_images():
     results = [{"image_id": 1, "caption": "a dog"}]
-    found, more = coco_results(results, REFERENCES)
-    assert [caption.image_id for caption in found] == ["1"] and more == 1
+    captions, more = coco_results(results, REFERENCES)
+    assert [caption.image_id for caption in captions] == ["1"] and more == 1
 
 
 def test_empty_and_non_ascii_captions_are_scored():
     results = [{"image_id": 1, "caption": ""}, {"image_id": 2, "caption": "un café 日本\n\ud83d\0"}]
-    found, _ = coco_results(results, REFERENCES)
-    assert [caption.caption for caption in found] == ["", "un café 日本 ?"]
-    scores = all_scores_of(found, ["BLEU", "CIDEr"])
+    captions, _ = coco_results(results, REFERENCES)
+    assert [caption.caption for caption in captions] == ["", "un café 日本 ?"]
+    scores = all_scores_of(captions, ["BLEU", "CIDEr"])
     assert scores["empty_captions"] == 1 and scores["CIDEr"] == 0
 
 
@@ -80,18 +80,18 @@ def test_all_scores_come_with_statistics_and_reasons(commands, tmp_path):
         ImageCaption("b", "", -1.0, ("a cat",)),
         ImageCaption("c", "a cow", -1.0, ("...", "")),
     ]
-    found = all_scores_of(captions, training_captions=["a dog runs", "two dogs"], spice_folder=tmp_path)
-    assert found.items() >= {"exact_match": 0.5, "uniqueness": 0.5, "mean_length": 1.5}.items()
-    assert found["tokenizer"] == "light" and found["empty_captions"] == 1
-    assert found["without_references"] == ["c"]
-    assert set(found["not_computed"]) == {"PTB tokenizer", "METEOR", "SPICE"}
-    assert set(found["seconds"]) == {"tokenizer", "BLEU", "ROUGE-L", "ROUGE-1", "CIDEr"}
-    assert found["incomplete"] == pytest.approx(1 / 3) and found["faults"] == {"no word": 1}
-    found = all_scores_of([replace(captions[0], token_faults=("unknown word",))], ["BLEU", "CIDEr"])
-    assert found["incomplete"] == 1
-    found = all_scores_of(captions[:1], ["BLEU", "CIDEr"])
-    assert "uniqueness" not in found and "CIDEr" not in found
-    assert set(found["not_computed"]) == {"PTB tokenizer", "CIDEr", "uniqueness"}
+    scores = all_scores_of(captions, training_captions=["a dog runs", "two dogs"], spice_folder=tmp_path)
+    assert scores.items() >= {"exact_match": 0.5, "uniqueness": 0.5, "mean_length": 1.5}.items()
+    assert scores["tokenizer"] == "light" and scores["empty_captions"] == 1
+    assert scores["without_references"] == ["c"]
+    assert set(scores["not_computed"]) == {"PTB tokenizer", "METEOR", "SPICE"}
+    assert set(scores["seconds"]) == {"tokenizer", "BLEU", "ROUGE-L", "ROUGE-1", "CIDEr"}
+    assert scores["incomplete"] == pytest.approx(1 / 3) and scores["faults"] == {"no word": 1}
+    scores = all_scores_of([replace(captions[0], token_faults=("unknown word",))], ["BLEU", "CIDEr"])
+    assert scores["incomplete"] == 1
+    scores = all_scores_of(captions[:1], ["BLEU", "CIDEr"])
+    assert "uniqueness" not in scores and "CIDEr" not in scores
+    assert set(scores["not_computed"]) == {"PTB tokenizer", "CIDEr", "uniqueness"}
 
 
 def test_confidence_is_compared_with_the_captions():
@@ -99,10 +99,10 @@ def test_confidence_is_compared_with_the_captions():
         ImageCaption("a", "a dog runs", -1.0, ("the dog runs",), (), 0.75),
         ImageCaption("b", "a man sits", -9.0, ("a red ball",), (), 0.25),
     ]
-    found = all_scores_of(captions, ["BLEU"])
-    assert found["confidence"]["error"] == 0.25 and found["confidence"]["good"] == 0.5
+    scores = all_scores_of(captions, ["BLEU"])
+    assert scores["confidence"]["error"] == 0.25 and scores["confidence"]["good"] == 0.5
     about = {"split": "test", "images": 2, "beam": 3}
-    table = dict(scores_table({**about, **found}))
+    table = dict(scores_table({**about, **scores}))
     assert table["confidence"].startswith(
         "calibration error 0.250 (0.345 by chance); 50.0% of the captions are good, 50.0% have"
     )
@@ -121,8 +121,8 @@ def test_objects_of_labelled_images_are_scored():
         ImageCaption("c", "a cow", 0.0, ("a cow",)),
     ]
     names = {"person", "cat", "dog", "bench", "cow"}
-    found = object_scores_of(captions, names)
-    assert found == {
+    scores = object_scores_of(captions, names)
+    assert scores == {
         "object_images": 2,
         "object_recall": 1 / 2,
         "object_hallucination": 1,
@@ -131,7 +131,7 @@ def test_objects_of_labelled_images_are_scored():
         "CHAIR_i": 1 / 3,
     }
     about = {"split": "test", "images": 3, "beam": 3, "CIDEr": 1.0, "exact_match": 0}
-    rows = scores_table({**about, **found})
+    rows = scores_table({**about, **scores})
     assert [name for name, _ in rows][1:5] == [
         "CIDEr",
         "object recall",
@@ -158,12 +158,12 @@ def test_predicted_objects_are_compared_with_the_labels():
         ImageCaption("d", "x", 0.0, ("y",), objects=("cat",)),
     ]
     # Nobody labels unicorns, and the captioner does not know birds.
-    found = object_scores_of(captions, {"person", "cat", "dog", "bird"}, ("person", "cat", "dog", "unicorn"))
-    assert (found["objects_precision"], found["objects_recall"]) == (2 / 4, 2 / 3)
+    scores = object_scores_of(captions, {"person", "cat", "dog", "bird"}, ("person", "cat", "dog", "unicorn"))
+    assert (scores["objects_precision"], scores["objects_recall"]) == (2 / 4, 2 / 3)
     about = {"split": "test", "images": 4, "beam": 3, "CIDEr": 1.0, "exact_match": 0}
-    rows = dict(scores_table({**about, **found}))
+    rows = dict(scores_table({**about, **scores}))
     assert rows["objects with a probability of at least 50%"] == "precision 50.0%, recall 66.7%"
-    none = object_scores_of([replace(one, objects=()) for one in captions], {"dog"}, ("dog",))
+    none = object_scores_of([replace(caption, objects=()) for caption in captions], {"dog"}, ("dog",))
     assert none["objects_recall"] == 0 and "objects_precision" not in none
     assert "objects_recall" not in object_scores_of(captions, {"dog"})
 

@@ -66,7 +66,7 @@ def caption_batches(sizes, monkeypatch):
 def test_the_time_per_image_excludes_tracing(monkeypatch):
     captions, milliseconds, calls = caption_batches([2, 2, 2, 1], monkeypatch)
     assert captions[3].labels == ("label 3",)
-    assert [one.objects for one in captions[2:5]] == [("even",), ("large",), ("even", "large")]
+    assert [caption.objects for caption in captions[2:5]] == [("even",), ("large",), ("even", "large")]
     assert [caption.caption for caption in captions] == list("0123456") and calls == [2, 2, 2, 1]
     # The caption of image 0 is the end token, that of image 1 the unknown word without an end.
     assert [caption.token_faults for caption in captions[:3]] == [(), (CUT, UNKNOWN_WORD), (CUT,)]
@@ -108,11 +108,11 @@ def test_a_file_captions_on_several_threads_in_order(monkeypatch):
         together = threading.Barrier(count)
         files = [Slow(together) for _ in range(count)]
         captions, milliseconds, speed = caption_with_file(files, records)
-        assert [one.caption for one in captions] == [str(n) for n in range(13) if n != 3]
-        assert {one.token_faults for one in captions} == {(CUT,)}
-        assert {one.labels for one in captions} == {("dog",)}
-        assert {one.objects for one in captions} == {("cat",)}
-        assert [one.image_id for one in captions][2:4] == ["i2", "i4"]
+        assert [caption.caption for caption in captions] == [str(n) for n in range(13) if n != 3]
+        assert {caption.token_faults for caption in captions} == {(CUT,)}
+        assert {caption.labels for caption in captions} == {("dog",)}
+        assert {caption.objects for caption in captions} == {("cat",)}
+        assert [caption.image_id for caption in captions][2:4] == ["i2", "i4"]
         assert milliseconds >= 20 and 0 < speed < count / 0.02
 
 
@@ -139,6 +139,6 @@ def test_an_image_without_a_caption_counts_as_an_empty_one(monkeypatch, calibrat
     monkeypatch.setattr(splits, "read_image", lambda path, size: np.zeros((size, size, 3), "uint8"))
     about = {"image_size": 4, "input_names": ("image",), "objects": (), "calibration": calibration}
     file = SimpleNamespace(**about, caption=lambda image: Captions())
-    (found,), *_ = caption_with_file([file], [Record("a", Path("a"), ("x",), "test")])
-    assert (found.caption, found.confidence, found.objects) == ("", confidence, None)
-    assert np.isfinite(found.score)
+    (caption,), *_ = caption_with_file([file], [Record("a", Path("a"), ("x",), "test")])
+    assert (caption.caption, caption.confidence, caption.objects) == ("", confidence, None)
+    assert np.isfinite(caption.score)

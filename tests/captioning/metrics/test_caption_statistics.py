@@ -93,8 +93,8 @@ def test_published_captions_do_not_end_in_function_words(fixtures):
 def test_statistics_equal_counting_by_hand():
     captions = ["A dog runs.", "a dog runs", "a cat", "", "the dog's ball"]
     training = ["a dog runs", "A DOG runs!", "the cow sits", "a red ball"]
-    found = caption_statistics(captions, training)
-    assert found == {
+    statistics = caption_statistics(captions, training)
+    assert statistics == {
         "uniqueness": 3 / 5,  # the first two are training captions
         "distinct": 4 / 5,
         "mean_length": (3 + 3 + 2 + 0 + 4) / 5,  # the, dog, 's, ball
@@ -112,13 +112,13 @@ def test_statistics_of_published_captions(fixtures):
     file = fixtures / "updown_smp975" / "published_test_captions.json"
     captions = [row["caption"] for row in json.loads(file.read_text(encoding="utf-8"))]
     # These have no punctuation and no capitals.
-    found = caption_statistics(captions, captions[:100])
-    assert found["distinct"] == pytest.approx(len(set(captions)) / 5000)
-    assert found["mean_length"] == pytest.approx(sum(len(text.split()) for text in captions) / 5000)
-    assert found["vocabulary_used"] == len(set(" ".join(captions).split()))
-    known = sum(caption in captions[:100] for caption in captions)
-    assert found["uniqueness"] == pytest.approx(1 - known / 5000)
-    assert found["vocabulary_share"] == 1
+    statistics = caption_statistics(captions, captions[:100])
+    assert statistics["distinct"] == pytest.approx(len(set(captions)) / 5000)
+    assert statistics["mean_length"] == pytest.approx(sum(len(text.split()) for text in captions) / 5000)
+    assert statistics["vocabulary_used"] == len(set(" ".join(captions).split()))
+    training_count = sum(caption in captions[:100] for caption in captions)
+    assert statistics["uniqueness"] == pytest.approx(1 - training_count / 5000)
+    assert statistics["vocabulary_share"] == 1
 
 
 def test_no_captions_are_rejected():

@@ -95,6 +95,6 @@ def test_people_name_the_labelled_objects_and_hardly_any_other(shared):
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     rows = [row for row in rows if row["split"] == "test" and row["labels"] is not None]
     first = [Labelled(row["captions"][0], row["labels"], row["captions"][1:]) for row in rows]
-    found = object_scores(first, SYNONYMS)
-    assert found["object_recall"] > 0.88 and found["object_hallucination"] < 0.04
-    assert found["CHAIR_s"] < 0.015
+    scores = object_scores(first, SYNONYMS)
+    assert scores["object_recall"] > 0.88 and scores["object_hallucination"] < 0.04
+    assert scores["CHAIR_s"] < 0.015

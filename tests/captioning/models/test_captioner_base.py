@@ -65,11 +65,11 @@ def test_captions_of_one_image_equal_those_of_repeated_images(captioner, rows, i
         call = tf.function(
             captioner, input_signature=[{**signature, "tokens": tf.TensorSpec([None, 6], tf.int32)}]
         )
-    found = call({**images, "tokens": tokens})
+    logits = call({**images, "tokens": tokens})
     expected = captioner(
         {**{name: np.repeat(array, 2, 0) for name, array in images.items()}, "tokens": tokens}
     )
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
 def advance(embedded, state):
@@ -104,14 +104,14 @@ def test_masked_cross_entropy_equals_keras_without_the_padding():
         expected = keras.losses.CategoricalCrossentropy(
             from_logits=True, label_smoothing=smoothing, reduction="sum"
         )(one_hot, logits[tokens])
-        found = masked_cross_entropy(logits, targets, 0, smoothing)
-        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+        loss = masked_cross_entropy(logits, targets, 0, smoothing)
+        assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
         probabilities = random.dirichlet(np.ones(12), (2, 4)).astype("float32")
         of_teacher = keras.losses.CategoricalCrossentropy(from_logits=True, reduction="sum")
         expected = 0.7 * expected + 0.3 * of_teacher(probabilities[tokens], logits[tokens])
-        found = masked_cross_entropy(logits, targets, 0, smoothing, probabilities, 0.3)
-        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+        loss = masked_cross_entropy(logits, targets, 0, smoothing, probabilities, 0.3)
+        assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_fit_minimises_the_masked_cross_entropy_unless_a_loss_is_given():

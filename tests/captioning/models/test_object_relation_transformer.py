@@ -78,14 +78,17 @@ def test_encoder_and_log_probabilities_equal_the_originals(name, image, original
 @pytest.mark.parametrize("name", NAMES)
 def test_beam_search_finds_the_originals_captions(name, original, inputs_of):
     captioner, expected, _ = original(name)
-    each = [inputs_of(image) for image in IMAGES]
-    most = max(inputs["features"].shape[1] for inputs in each)
+    image_inputs = [inputs_of(image) for image in IMAGES]
+    most = max(inputs["features"].shape[1] for inputs in image_inputs)
     # Rows of zeros are padding.
     batch = {
         key: np.concatenate(
-            [np.pad(one[key], ((0, 0), (0, most - one[key].shape[1]), (0, 0))) for one in each]
+            [
+                np.pad(arrays[key], ((0, 0), (0, most - arrays[key].shape[1]), (0, 0)))
+                for arrays in image_inputs
+            ]
         )
-        for key in each[0]
+        for key in image_inputs[0]
     }
     for key in expected[IMAGES[0]]:
         beam = int(key.removeprefix("beam_"))
@@ -130,8 +133,8 @@ def test_boxes_of_a_feature_map_are_its_cells():
     captioner = make(encoder=Grid(), feature_size=None)
     cells = np.array([[[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]]], "float32")
     tokens = np.ones((1, 3), "int32")
-    given = captioner({"features": features, "boxes": cells, "tokens": tokens})
-    np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), given, atol=1e-6)
+    logits = captioner({"features": features, "boxes": cells, "tokens": tokens})
+    np.testing.assert_allclose(captioner({"features": features, "tokens": tokens}), logits, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,13 @@ class Grid(keras.layers.Layer):
 def test_attention_equals_keras_multi_head_attention():
     ours = SharedAttention(16, heads=3, head_size=4)
     x = keras.random.normal((2, 5, 16))
-    found = ours(x)
+    outputs = ours(x)
     keras_layer = keras.layers.MultiHeadAttention(3, 4)
     keras_layer.build(x.shape, x.shape)
     kernels = [layer.kernel.numpy() for layer in (ours.query, ours.key, ours.value)]
     values = [array for kernel in kernels for array in (kernel.reshape(16, 3, 4), np.zeros((3, 4)))]
     keras_layer.set_weights([*values, ours.merge.kernel.numpy().reshape(3, 4, 16), np.zeros(16)])
-    np.testing.assert_allclose(found, keras_layer(x, x), atol=1e-5)
+    np.testing.assert_allclose(outputs, keras_layer(x, x), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [Transformer, ObjectRelationTransformer])
@@ -68,8 +68,8 @@ def test_the_order_of_cells_matters_only_for_feature_maps(inputs):
 
 
 def test_positions_of_a_map_are_those_of_row_and_column():
-    table, one = map_positions(9, 8), positions(3, 4)
-    np.testing.assert_array_equal(table[5], np.concatenate([one[1], one[2]]))
+    table, axis_positions = map_positions(9, 8), positions(3, 4)
+    np.testing.assert_array_equal(table[5], np.concatenate([axis_positions[1], axis_positions[2]]))
     # Other numbers of cells are one row.
     np.testing.assert_array_equal(map_positions(5, 8)[:, 4:], positions(5, 4))
 

@@ -48,8 +48,8 @@ def test_all_cells_of_an_encoder_are_regions():
 @pytest.mark.parametrize("encoder", [None, keras.layers.Identity()])
 @pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])
 def test_values_of_masked_rows_are_ignored(encoder, dtype):
-    given = np.where(np.array([[1, 1], [0, 1]])[..., None], GIVEN, np.nan)
-    features, mask = regions({"features": given, "mask": np.array([[1, 1], [0, 1]], dtype)}, encoder, 2)
+    values = np.where(np.array([[1, 1], [0, 1]])[..., None], GIVEN, np.nan)
+    features, mask = regions({"features": values, "mask": np.array([[1, 1], [0, 1]], dtype)}, encoder, 2)
     assert mask.dtype == "bool"
     np.testing.assert_array_equal(mean_region(features, mask), [[2.0, 1.0], [0.0, 0.0]])
 
@@ -114,8 +114,8 @@ def region_inputs(inputs):
 def object_logits(captioner, features, mask):
     """log(sum_i exp(f_i W + b)) over the regions of each image, float64 [B, K]."""
     kernel, bias = (np.asarray(weight, np.float64) for weight in captioner.object_scores.weights)
-    scores = [rows[kept] @ kernel + bias for rows, kept in zip(features, mask, strict=True)]
-    return np.array([np.log(np.exp(each).sum(0)) for each in scores])
+    scores = [rows[row_mask] @ kernel + bias for rows, row_mask in zip(features, mask, strict=True)]
+    return np.array([np.log(np.exp(image_scores).sum(0)) for image_scores in scores])
 
 
 def with_likely_objects(kind):
@@ -129,12 +129,14 @@ def with_likely_objects(kind):
 @pytest.mark.parametrize("kind", CAPTIONERS)
 def test_probabilities_of_objects_equal_the_formula_and_ignore_masked_regions(kind, region_inputs):
     captioner = with_likely_objects(kind)
-    found = captioner.encode(region_inputs)["objects"]
+    probabilities = captioner.encode(region_inputs)["objects"]
     expected = object_logits(captioner, region_inputs["features"], region_inputs["mask"])
-    assert found.dtype == "float32"
-    np.testing.assert_allclose(found, 1 / (1 + np.exp(-expected)), atol=1e-6)
+    assert probabilities.dtype == "float32"
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-expected)), atol=1e-6)
     hidden = np.where(region_inputs["mask"][..., None], region_inputs["features"], 99).astype("float32")
-    np.testing.assert_array_equal(captioner.encode({**region_inputs, "features": hidden})["objects"], found)
+    np.testing.assert_array_equal(
+        captioner.encode({**region_inputs, "features": hidden})["objects"], probabilities
+    )
     assert "objects" not in CAPTIONERS[kind]().encode(region_inputs)
     again = type(captioner).from_config(captioner.get_config())
     assert again.objects == ("cat", "dog", "sofa") and again.get_config() == captioner.get_config()
@@ -149,7 +151,8 @@ def test_the_loss_of_known_objects_reaches_the_head(kind, region_inputs):
     targets = np.array([[1, 0, 1], [-1, -1, -1], [0, -1, 1]], "float32")
 
     def losses(**more):
-        return captioner.losses if captioner({**region_inputs, **more}, training=True) is not None else None
+        captioner({**region_inputs, **more}, training=True)
+        return captioner.losses
 
     with tf.GradientTape() as tape:
         (loss,) = losses(objects=targets)
@@ -162,10 +165,10 @@ def test_the_loss_of_known_objects_reaches_the_head(kind, region_inputs):
     assert losses() == []
     compute = captioner.compute_loss
     logits = captioner({**region_inputs, "objects": targets}, training=True)
-    whole = compute(region_inputs, region_inputs["tokens"], logits)
+    total = compute(region_inputs, region_inputs["tokens"], logits)
     captioner(region_inputs, training=True)
     np.testing.assert_allclose(
-        whole - compute(region_inputs, region_inputs["tokens"], logits), 0.5 * cross_entropy, rtol=1e-4
+        total - compute(region_inputs, region_inputs["tokens"], logits), 0.5 * cross_entropy, rtol=1e-4
     )
 
 
@@ -265,8 +268,8 @@ def test_call_with_sizes_unknown_to_the_graph(captioner, inputs):
         "tokens": tf.TensorSpec((None, None), tf.int32),
         "mask": tf.TensorSpec((None, None), tf.bool),
     }
-    given = {**inputs, "mask": np.ones((3, 4), bool)}
-    looped = tf.function(lambda inputs: captioner(inputs), input_signature=[specs])(given)
+    masked_inputs = {**inputs, "mask": np.ones((3, 4), bool)}
+    looped = tf.function(lambda inputs: captioner(inputs), input_signature=[specs])(masked_inputs)
     np.testing.assert_allclose(looped, captioner(inputs), atol=1e-5)
 
 
@@ -308,18 +311,18 @@ def test_mixed_precision_gives_float32_logits_close_to_full_precision(kind, inpu
     full, mixed = made(kind), made(kind, dtype="mixed_float16")
     mixed.set_weights(full.get_weights())
     assert {weight.dtype for weight in mixed.weights} == {"float32"}
-    given = {**inputs, "mask": np.arange(4) < np.array([[4], [3], [1]])}
-    logits = mixed(given)
+    masked_inputs = {**inputs, "mask": np.arange(4) < np.array([[4], [3], [1]])}
+    logits = mixed(masked_inputs)
     assert logits.dtype == "float32"
-    np.testing.assert_allclose(logits, full(given), atol=0.05)
+    np.testing.assert_allclose(logits, full(masked_inputs), atol=0.05)
 
 
 def test_padded_regions_are_not_attended_to(captioner, inputs):
     filled = np.concatenate([inputs["features"], np.zeros((3, 2, 7), "float32")], axis=1)
     np.testing.assert_allclose(captioner({**inputs, "features": filled}), captioner(inputs), atol=1e-5)
     masked = np.concatenate([inputs["features"], np.ones((3, 2, 7), "float32")], axis=1)
-    given = {**inputs, "features": masked, "mask": np.arange(6)[None] < [[4]] * 3}
-    np.testing.assert_allclose(captioner(given), captioner(inputs), atol=1e-5)
+    masked_inputs = {**inputs, "features": masked, "mask": np.arange(6)[None] < [[4]] * 3}
+    np.testing.assert_allclose(captioner(masked_inputs), captioner(inputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "up_down"])

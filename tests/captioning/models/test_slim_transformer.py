@@ -37,7 +37,7 @@ def with_boxes(captioner, inputs):
 def test_removing_heads_and_units_without_influence_changes_nothing(kind, changes, inputs):
     captioner = make(kind, **changes)
     for layer in captioner.encoder_layers:
-        attention, inner = layer.attention, layer.feed_forward.inner
+        attention, inner, outer = layer.attention, layer.feed_forward.inner, layer.feed_forward.outer
         # The second head: its projections are small, its values have a bias that still counts.
         for projection in attention.projections:
             kernel, bias = (np.array(value) for value in projection.get_weights())
@@ -50,15 +50,14 @@ def test_removing_heads_and_units_without_influence_changes_nothing(kind, change
         kernel, bias = (np.array(value) for value in inner.get_weights())
         kernel[:, 5:13], bias[5:13] = 0, -1
         inner.set_weights([kernel, bias])
-        outer, rest = layer.feed_forward.outer.get_weights()
-        outer = outer.copy()
-        outer[5:13] *= 0.01
-        layer.feed_forward.outer.set_weights([outer, rest])
-    given = with_boxes(captioner, inputs)
+        kernel, bias = (np.array(value) for value in outer.get_weights())
+        kernel[5:13] *= 0.01
+        outer.set_weights([kernel, bias])
+    inputs_with_boxes = with_boxes(captioner, inputs)
     slim, settings = slim_transformer(captioner, 0.75)
     distinct = len(captioner.encoder_layers)
     assert settings == {"encoder_heads": [3] * distinct, "encoder_hidden_size": [24] * distinct}
-    np.testing.assert_allclose(slim(given), captioner(given), atol=1e-5)
+    np.testing.assert_allclose(slim(inputs_with_boxes), captioner(inputs_with_boxes), atol=1e-5)
     assert slim.count_params() < captioner.count_params()
 
 
@@ -71,18 +70,18 @@ def test_decoder_layers_are_those_of_equation_5(inputs):
         for own, expected in zip(new.get_weights(), old.get_weights(), strict=True):
             np.testing.assert_array_equal(own, expected)
     # The encoder is whole, so the memory of the image is the same.
-    found, expected = (one.encode(inputs)["features"] for one in (slim, captioner))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    features, expected = (model.encode(inputs)["features"] for model in (slim, captioner))
+    np.testing.assert_allclose(features, expected, atol=1e-6)
 
 
 def test_layers_that_are_used_at_several_depths_stay_shared(inputs):
     captioner = make(ObjectRelationTransformer, layers=4, encoder_layers=1, share_decoder_layers=[0, 0, 1, 1])
     slim, settings = slim_transformer(captioner, 0.5, decoder_layers=3)
     assert settings["decoder_layers"] == 3 and settings["share_decoder_layers"] == [0, 0, 1]
-    given = with_boxes(captioner, inputs)
+    inputs_with_boxes = with_boxes(captioner, inputs)
     again = type(captioner).from_config(slim.get_config())
     again.set_weights(slim.get_weights())
-    np.testing.assert_allclose(again(given), slim(given), atol=1e-6)
+    np.testing.assert_allclose(again(inputs_with_boxes), slim(inputs_with_boxes), atol=1e-6)
     slim, settings = slim_transformer(captioner, decoder_layers=1)
     assert settings["share_decoder_layers"] == [0] and len(slim.decoder_layers) == 1
 

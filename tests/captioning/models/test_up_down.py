@@ -49,7 +49,7 @@ def features(fixtures):
 def batch(features):
     """All five images, padded with zeros to the same number of regions."""
     most = max(map(len, features.values()))
-    return np.stack([np.pad(each, ((0, most - len(each)), (0, 0))) for each in features.values()])
+    return np.stack([np.pad(regions, ((0, most - len(regions)), (0, 0))) for regions in features.values()])
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def test_log_probabilities_equal_the_originals(published, folder, fixtures, expe
     tokens = np.array([expected[image]["teacher_forced_input_ids"]], "int32")
     original = np.load(folder / f"teacher_forced_logprobs_{image}.npy")
     pooled = np.load(fixtures / "coco_bottom_up" / "cocobu_fc" / f"{image}.npy")
-    alone = {"features": features[image][None], "tokens": tokens}
+    inputs = {"features": features[image][None], "tokens": tokens}
     for more in ({}, {"pooled": pooled[None]}):
-        logits = published({**alone, **more})
+        logits = published({**inputs, **more})
         np.testing.assert_allclose(log_softmax(logits[0]), original, atol=1e-4)
 
 
@@ -86,8 +86,8 @@ def test_captions_equal_the_originals_in_one_batch(published, folder, expected, 
     token_ids, scores = Decoder(published, beam, LENGTH)({"features": batch})
     for image, ids, score in zip(IMAGES, token_ids[:, 0].numpy(), scores[:, 0].numpy(), strict=True):
         original = expected[image][f"beam_{beam}"]
-        wanted = original["token_ids"]
-        assert ids.tolist() == wanted + [published.pad_id] * (LENGTH - len(wanted))
+        original_ids = original["token_ids"]
+        assert ids.tolist() == original_ids + [published.pad_id] * (LENGTH - len(original_ids))
         assert score == pytest.approx(original["logprob"], abs=1e-4)
         words = "".join(vocabulary[token] for token in ids if token > published.end_id)
         assert words.replace("\u2581", " ").strip() == original["caption"]
@@ -107,11 +107,13 @@ def test_sparsity_of_each_layer_equals_the_published_one(published, folder):
 
 def test_padded_regions_change_nothing(published, batch, features):
     tokens = np.full((5, 3), 4, "int32")
-    mask = np.array([np.arange(batch.shape[1]) < len(each) for each in features.values()])
+    mask = np.array([np.arange(batch.shape[1]) < len(regions) for regions in features.values()])
     garbage = np.where(mask[..., None], batch, np.nan)
-    alone = [published({"features": each[None], "tokens": tokens[:1]})[0] for each in features.values()]
+    unpadded_logits = [
+        published({"features": regions[None], "tokens": tokens[:1]})[0] for regions in features.values()
+    ]
     for inputs in ({"features": batch}, {"features": garbage, "mask": mask}):
-        np.testing.assert_allclose(published({**inputs, "tokens": tokens}), alone, atol=1e-4)
+        np.testing.assert_allclose(published({**inputs, "tokens": tokens}), unpadded_logits, atol=1e-4)
 
 
 def test_images_without_regions_give_finite_logits(captioner, inputs):
@@ -197,9 +199,9 @@ def test_pruning_gates_the_same_weights_as_the_original():
     strip_pruning(captioner)
     after = published_arrays(captioner)
     for name, array in before.items():
-        kept = after[name] != 0
-        np.testing.assert_array_equal(after[name][kept], array[kept])
-        assert kept.all() == (array.ndim == 1), name
+        mask = after[name] != 0
+        np.testing.assert_array_equal(after[name][mask], array[mask])
+        assert mask.all() == (array.ndim == 1), name
 
 
 def test_saved_and_loaded(captioner, inputs, tmp_path):

@@ -77,24 +77,25 @@ def test_rewards_equal_the_original_scorers(fixtures):
     sampled = [fixture["hypotheses"][image] for image in images]
     words = WordTokenizer.from_captions([*(text for group in groups for text in group), *sampled])
     for tokenizer in (words, RadixTokenizer(words, 7), pieces(words=words.vocabulary[4:])):
-        found = CaptionReward(records(groups), tokenizer)(tokens(tokenizer, sampled, 160), range(len(images)))
-        np.testing.assert_allclose(found, fixture["cider_d"], rtol=0, atol=1e-9)
+        reward = CaptionReward(records(groups), tokenizer)
+        rewards = reward(tokens(tokenizer, sampled, 160), range(len(images)))
+        np.testing.assert_allclose(rewards, fixture["cider_d"], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rewards_compare_words_with_every_kind_of_tokens(kind):
     tokenizer = KINDS[kind]()
-    given = tokens(tokenizer, SAMPLED, 40)
+    token_ids = tokens(tokenizer, SAMPLED, 40)
     # This unigram model has no capitals and no punctuation.
     groups = CAPTIONS if kind != "unigrams" else NORMALISED
     reward = CaptionReward(records(groups), tokenizer, cider_d=0.5, bleu_4=2.0)
-    found = reward(tf.constant(np.stack([given, given[::-1]], axis=1)), tf.range(4))
-    assert found.shape == (4, 2) and found.dtype == np.float64
-    np.testing.assert_allclose(found[:, 0], expected(0.5, 2.0), atol=1e-9)
-    np.testing.assert_allclose(found[:, 1], expected(0.5, 2.0, SAMPLED[::-1]), atol=1e-9)
-    np.testing.assert_array_equal(reward(given, range(4)), found[:, 0])
-    assert found[3, 0] > found[0, 0] > 1
-    assert reward(given[:0, None], []).shape == (0, 1)
+    rewards = reward(tf.constant(np.stack([token_ids, token_ids[::-1]], axis=1)), tf.range(4))
+    assert rewards.shape == (4, 2) and rewards.dtype == np.float64
+    np.testing.assert_allclose(rewards[:, 0], expected(0.5, 2.0), atol=1e-9)
+    np.testing.assert_allclose(rewards[:, 1], expected(0.5, 2.0, SAMPLED[::-1]), atol=1e-9)
+    np.testing.assert_array_equal(reward(token_ids, range(4)), rewards[:, 0])
+    assert rewards[3, 0] > rewards[0, 0] > 1
+    assert reward(token_ids[:0, None], []).shape == (0, 1)
 
 
 def test_tokens_after_the_end_and_special_tokens_do_not_count():
@@ -116,18 +117,18 @@ def test_an_image_without_captions_gets_no_reward():
 def test_with_count_end_incomplete_captions_get_lower_rewards(kind):
     tokenizer = KINDS[kind]()
     sampled = ["the dog is running", "two cats", "", "a red dog"]
-    given = tokens(tokenizer, sampled, 40)
-    cut = np.where(given == tokenizer.end_id, tokenizer.pad_id, given)
+    token_ids = tokens(tokenizer, sampled, 40)
+    cut = np.where(token_ids == tokenizer.end_id, tokenizer.pad_id, token_ids)
     counted = CaptionReward(records(), tokenizer, count_end=True)
     ended = [[f"{text} </s>" for text in group] for group in NORMALISED]
-    found = counted(given, range(4))
+    rewards = counted(token_ids, range(4))
     np.testing.assert_allclose(
-        found, expected(sampled=[f"{text} </s>" for text in sampled], groups=ended), atol=1e-9
+        rewards, expected(sampled=[f"{text} </s>" for text in sampled], groups=ended), atol=1e-9
     )
     if kind != "digits":  # words without an end are cut in the middle of a digit
         plain = CaptionReward(records(), tokenizer)
-        np.testing.assert_array_equal(plain(given, range(4)), plain(cut, range(4)))
-        assert found[0] > counted(cut, range(4))[0] + 0.1
+        np.testing.assert_array_equal(plain(token_ids, range(4)), plain(cut, range(4)))
+        assert rewards[0] > counted(cut, range(4))[0] + 0.1
 
 
 @pytest.mark.parametrize("kind", ["words", "digits", "pieces"])
@@ -136,8 +137,8 @@ def test_an_unknown_word_never_matches(kind):
     words = WordTokenizer([*WORDS.vocabulary[:4], *small])
     tokenizer = {"words": words, "digits": RadixTokenizer(words, 4), "pieces": pieces(words=small)}[kind]
     reward = CaptionReward(records(), tokenizer)
-    given = tokens(tokenizer, ["a dog on a bed", "a on a bed", "dog", "a dog red dog on a bed"])
-    unknown, without, alone, twice = reward(given, [3, 3, 3, 3])
+    token_ids = tokens(tokenizer, ["a dog on a bed", "a on a bed", "dog", "a dog red dog on a bed"])
+    unknown, without, alone, twice = reward(token_ids, [3, 3, 3, 3])
     assert alone == 0
     # The expected score is that of a word which no reference contains.
     groups = [[text.replace("red dog", "1 2").replace("dog", "2") for text in group] for group in NORMALISED]
@@ -175,9 +176,9 @@ def random_texts(seed, images=80, words=12, longest=13):
     ]
     captions = []
     for group in references:
-        one, other = (group[random.integers(len(group))] for _ in range(2))
+        first, second = (group[random.integers(len(group))] for _ in range(2))
         cut = random.integers(0, 6)
-        captions.append(one[:cut] + other[cut:] + words_of(random.integers(0, 3)))
+        captions.append(first[:cut] + second[cut:] + words_of(random.integers(0, 3)))
     return [[" ".join(text) for text in group] for group in references], list(map(" ".join, captions))
 
 

@@ -50,8 +50,8 @@ def test_matches_equal_counting_in_python():
     ]
     assert comparison.pairs_per_caption.tolist() == [2, 2, 1, 1]
     assert len(comparison.pair_captions) == len(pairs)
-    found = np.zeros(len(pairs), int)
+    counts = np.zeros(len(pairs), int)
     for matches in comparison.matches():
-        np.add.at(found, matches.pairs, np.minimum(matches.captions.times[matches.entries], matches.times))
+        np.add.at(counts, matches.pairs, np.minimum(matches.captions.times[matches.entries], matches.times))
     expected = [(Counter(ngrams(text)) & Counter(ngrams(reference))).total() for text, reference in pairs]
-    assert found.tolist() == expected == [4, 1, 0, 0, 3, 0]
+    assert counts.tolist() == expected == [4, 1, 0, 0, 3, 0]

@@ -40,24 +40,24 @@ def step(model, optimizer):
 
 
 def test_a_restored_model_takes_the_same_next_step(tmp_path):
-    one = model_and_optimizer()
-    step(*one)
-    save_checkpoint(tmp_path / "a.npz", *one, {"epoch": 3, "history": [{"loss": 0.1}]})
-    step(*one)
-    other = model_and_optimizer(seed=1)
-    notes = load_checkpoint(tmp_path / "a.npz", *other)
+    original = model_and_optimizer()
+    step(*original)
+    save_checkpoint(tmp_path / "a.npz", *original, {"epoch": 3, "history": [{"loss": 0.1}]})
+    step(*original)
+    restored = model_and_optimizer(seed=1)
+    notes = load_checkpoint(tmp_path / "a.npz", *restored)
     assert notes["epoch"] == 3 and notes["history"] == [{"loss": 0.1}]
-    step(*other)
+    step(*restored)
     # The seeds of dropout are saved, too.
-    for first, second in zip(values(*one), values(*other), strict=True):
+    for first, second in zip(values(*original), values(*restored), strict=True):
         np.testing.assert_array_equal(first, second)
 
 
 def test_the_model_can_be_restored_without_its_optimizer(tmp_path):
-    one, other = model_and_optimizer(), model_and_optimizer(seed=1)
-    save_checkpoint(tmp_path / "a.npz", *one, {})
-    load_checkpoint(tmp_path / "a.npz", other[0])
-    for first, second in zip(values(one[0]), values(other[0]), strict=True):
+    original, restored = model_and_optimizer(), model_and_optimizer(seed=1)
+    save_checkpoint(tmp_path / "a.npz", *original, {})
+    load_checkpoint(tmp_path / "a.npz", restored[0])
+    for first, second in zip(values(original[0]), values(restored[0]), strict=True):
         np.testing.assert_array_equal(first, second)
 
 

@@ -127,8 +127,8 @@ def test_the_last_two_checkpoints_and_the_best_are_kept(tmp_path):
     for epoch in range(1, 7):
         folder.checkpoint(epoch).write_bytes(b"")
     folder.drop_old_checkpoints(5, best=2)
-    left = sorted(path.name for path in folder.checkpoints.iterdir())
-    assert left == ["epoch-0002.npz", "epoch-0004.npz", "epoch-0005.npz"]
+    names = sorted(path.name for path in folder.checkpoints.iterdir())
+    assert names == ["epoch-0002.npz", "epoch-0004.npz", "epoch-0005.npz"]
 
 
 def test_history_has_a_row_per_epoch_and_a_column_per_name(tmp_path):

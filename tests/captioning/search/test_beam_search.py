@@ -90,12 +90,12 @@ def test_a_wide_beam_finds_the_best_of_all_captions():
     captioner, inputs = make(5), features(1)
     ids, scores = all_captions(captioner, inputs, 4)
     # The beam is wider than the number of captions: the search is exhaustive, and some beams are empty.
-    token_ids, found = Decoder(captioner, len(ids) + 3, 4)(inputs)
-    np.testing.assert_allclose(found[0, : len(ids)], scores, atol=1e-4)
+    token_ids, beam_scores = Decoder(captioner, len(ids) + 3, 4)(inputs)
+    np.testing.assert_allclose(beam_scores[0, : len(ids)], scores, atol=1e-4)
     assert {tuple(words) for words in token_ids[0, : len(ids)].numpy()} == {tuple(words) for words in ids}
     np.testing.assert_array_equal(token_ids[0, 0], ids[0])
     np.testing.assert_array_equal(token_ids[0, len(ids) :], np.full((3, 4), PAD))
-    assert np.all(np.isneginf(found[0, len(ids) :]))
+    assert np.all(np.isneginf(beam_scores[0, len(ids) :]))
 
 
 def test_scores_equal_teacher_forcing_and_are_sorted():
@@ -178,9 +178,9 @@ def test_graphs_of_unknown_batch_size_equal_eager_mode():
 
 def test_decoder_ignores_unknown_inputs_and_takes_any_batch_size():
     decode = Decoder(make(15), 2, LENGTH)
-    whole, _ = decode({**features(4), "index": np.arange(4), "tokens": np.zeros((4, 2))})
+    all_ids, _ = decode({**features(4), "index": np.arange(4), "tokens": np.zeros((4, 2))})
     part, _ = decode({"features": features(4)["features"][:3]})
-    np.testing.assert_array_equal(whole[:3], part)
+    np.testing.assert_array_equal(all_ids[:3], part)
 
 
 def test_mixed_precision():

@@ -69,14 +69,14 @@ def word_chances(logits, temperature=1.0, top_k=None, top_p=None):
     chances = np.exp(log_softmax(logits / temperature))
     order = sorted(range(len(chances)), key=lambda word: -chances[word])[:top_k]
     total = sum(chances[word] for word in order)
-    kept, reached = [], 0.0
+    nucleus, reached = [], 0.0
     for word in order:
-        kept.append(word)
+        nucleus.append(word)
         reached += chances[word] / total
         if top_p is not None and reached >= top_p:
             break
     result = np.zeros(len(chances))
-    result[kept] = chances[kept] / chances[kept].sum()
+    result[nucleus] = chances[nucleus] / chances[nucleus].sum()
     return result
 
 
@@ -98,9 +98,9 @@ def assert_sampled_from(drawn, chances):
     """Pearson's chi-squared test with a bound of five deviations; rare captions are counted together."""
     counts, total = Counter(drawn), len(drawn)
     assert set(counts) <= set(chances)
-    common = [one for one in chances if chances[one] * total >= 10]
-    observed = np.array([counts[one] for one in common] + [0.0])
-    expected = np.array([chances[one] * total for one in common] + [0.0])
+    common = [caption for caption in chances if chances[caption] * total >= 10]
+    observed = np.array([counts[caption] for caption in common] + [0.0])
+    expected = np.array([chances[caption] * total for caption in common] + [0.0])
     observed[-1], expected[-1] = total - observed.sum(), total - expected.sum()
     # Drop the rest if its expected count is too small to divide by.
     observed, expected = observed[expected > 1], expected[expected > 1]
@@ -197,13 +197,13 @@ def test_log_probabilities_equal_teacher_forcing(kind):
     if kind == "transformer":
         corners = np.sort(np.random.default_rng(3).uniform(size=(3, 4, 2, 2)), axis=2)
         inputs["boxes"] = corners.reshape(3, 4, 4).astype("float32")
-    token_ids, found = sample(captioner, inputs, 12, 10, temperature=1.3, top_k=10, seed=1)
+    token_ids, log_probabilities = sample(captioner, inputs, 12, 10, temperature=1.3, top_k=10, seed=1)
     np.testing.assert_allclose(
-        found, forced_log_probabilities(captioner, inputs, token_ids), rtol=1e-4, atol=1e-5
+        log_probabilities, forced_log_probabilities(captioner, inputs, token_ids), rtol=1e-4, atol=1e-5
     )
     ids = token_ids.numpy()
     ended = np.cumsum(ids == END, axis=2) - (ids == END) > 0
-    assert ended.any() and np.all(ids[ended] == PAD) and np.all(found.numpy()[ended] == 0)
+    assert ended.any() and np.all(ids[ended] == PAD) and np.all(log_probabilities.numpy()[ended] == 0)
     assert len({tuple(words) for words in ids[0].tolist()}) > 1
 
 
@@ -213,26 +213,30 @@ def test_gradients_of_log_probabilities_equal_teacher_forcing():
     @tf.function(autograph=False)
     def drawn(features):
         with tf.GradientTape() as tape:
-            token_ids, found = sample(captioner, {"features": features}, 3, 6, seed=1)
-            total = tf.reduce_sum(found)
+            token_ids, log_probabilities = sample(captioner, {"features": features}, 3, 6, seed=1)
+            total = tf.reduce_sum(log_probabilities)
         return token_ids, tape.gradient(total, captioner.trainable_variables)
 
     token_ids, gradients = drawn(inputs["features"])
     with tf.GradientTape() as tape:
         total = tf.reduce_sum(forced_log_probabilities(captioner, inputs, token_ids))
-    for found, expected in zip(gradients, tape.gradient(total, captioner.trainable_variables), strict=True):
+    for gradient, expected in zip(
+        gradients, tape.gradient(total, captioner.trainable_variables), strict=True
+    ):
         np.testing.assert_allclose(
-            tf.convert_to_tensor(found), tf.convert_to_tensor(expected), rtol=1e-3, atol=1e-4
+            tf.convert_to_tensor(gradient), tf.convert_to_tensor(expected), rtol=1e-3, atol=1e-4
         )
 
 
 @pytest.mark.parametrize("temperature", [1e-4, 1e-45, 1e-300])
 def test_very_low_temperatures_are_greedy(temperature):
     captioner, inputs = make(), features(4)
-    token_ids, found = sample(captioner, inputs, 3, 8, temperature=temperature)
+    token_ids, log_probabilities = sample(captioner, inputs, 3, 8, temperature=temperature)
     expected, scores = beam_search(captioner, inputs, 1, 8)
     np.testing.assert_array_equal(token_ids, np.repeat(expected, 3, axis=1))
-    np.testing.assert_allclose(found.numpy().sum(2), np.repeat(scores, 3, axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        log_probabilities.numpy().sum(2), np.repeat(scores, 3, axis=1), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -260,9 +264,9 @@ def test_graphs_of_unknown_batch_size_equal_eager_mode():
     for batch in (4, 1):
         part = {"features": inputs["features"][:batch]}
         expected, values = sample(captioner, part, 3, LENGTH, top_p=0.9, seed=batch)
-        token_ids, found = graph(part["features"], batch)
+        token_ids, log_probabilities = graph(part["features"], batch)
         np.testing.assert_array_equal(token_ids, expected)
-        np.testing.assert_allclose(found, values, atol=1e-5)
+        np.testing.assert_allclose(log_probabilities, values, atol=1e-5)
     assert graph(np.zeros((0, 4, 7), "float32"), 1)[0].shape == (0, 3, LENGTH)
 
 
@@ -276,9 +280,9 @@ def sentence(*words, size=10):
 
 def test_stops_when_all_captions_have_ended_and_encodes_an_image_once():
     captioner = Chain(sentence(START, 7, 8, END, 9))
-    token_ids, found = sample(captioner, features(3), 4, 20, seed=1)
+    token_ids, log_probabilities = sample(captioner, features(3), 4, 20, seed=1)
     np.testing.assert_array_equal(token_ids, np.tile([7, 8, END] + [PAD] * 17, (3, 4, 1)))
-    np.testing.assert_allclose(found, 0.0, atol=1e-5)
+    np.testing.assert_allclose(log_probabilities, 0.0, atol=1e-5)
     assert (int(captioner.steps), int(captioner.encoded)) == (3, 3)
     other = Chain(sentence(9, 7, 8, 4, 5), start_id=9, end_id=4, pad_id=6)
     token_ids, _ = sample(other, features(2), 2, 5, seed=1)
@@ -287,8 +291,10 @@ def test_stops_when_all_captions_have_ended_and_encodes_an_image_once():
 
 def test_logits_of_nan_still_give_valid_tokens():
     for settings in ({}, {"top_k": 3}, {"top_p": 0.5}):
-        token_ids, found = sample(Chain(np.full((6, 6), np.nan)), features(2), 3, 4, seed=1, **settings)
-        assert set(token_ids.numpy().ravel().tolist()) <= set(range(6)) and np.isnan(found).any()
+        token_ids, log_probabilities = sample(
+            Chain(np.full((6, 6), np.nan)), features(2), 3, 4, seed=1, **settings
+        )
+        assert set(token_ids.numpy().ravel().tolist()) <= set(range(6)) and np.isnan(log_probabilities).any()
 
 
 def test_mixed_precision():

@@ -90,7 +90,12 @@ def python_search(captioner, inputs, beam, length, ngram=3, function_words=FUNCT
                             "state": state,
                         }
                     )
-        longer.sort(key=lambda one: (one["broken"], -one["score"] / len(one["words"]) ** penalty))
+        longer.sort(
+            key=lambda candidate: (
+                candidate["broken"],
+                -candidate["score"] / len(candidate["words"]) ** penalty,
+            )
+        )
         captions = longer[:beam]
     return [(caption["words"], caption["score"]) for caption in captions]
 
@@ -121,12 +126,14 @@ def assert_equal(token_ids, scores, expected):
 )
 def test_beam_search_equals_a_search_with_python_lists(beam, options):
     captioner, inputs = make(), features(1 if beam > 5 else 2)
-    given = {"no_repeat_ngram": "ngram", "function_words": "function_words", "length_penalty": "penalty"}
-    rules = rules_of(captioner, **{name: options[key] for name, key in given.items() if key in options})
+    names = {"no_repeat_ngram": "ngram", "function_words": "function_words", "length_penalty": "penalty"}
+    rules = rules_of(captioner, **{name: options[key] for name, key in names.items() if key in options})
     token_ids, scores = Decoder(captioner, beam, LENGTH, rules)(inputs)
     for image in range(len(token_ids)):
-        one = {"features": inputs["features"][image, None]}
-        assert_equal(token_ids[image], scores[image], python_search(captioner, one, beam, LENGTH, **options))
+        image_inputs = {"features": inputs["features"][image, None]}
+        assert_equal(
+            token_ids[image], scores[image], python_search(captioner, image_inputs, beam, LENGTH, **options)
+        )
 
 
 @pytest.mark.parametrize(
@@ -146,18 +153,18 @@ def test_exported_files_give_the_same_captions(beam, seed):
 
 def faults(words):
     """What is wrong with a caption, as a reader sees it."""
-    found = {"unknown"} if "<unk>" in words else set()
+    problems = {"unknown"} if "<unk>" in words else set()
     text = [word for word in words if word not in SPECIAL_TOKENS]
     if not text:
-        return found | {"empty"}
+        return problems | {"empty"}
     if text[-1] in FUNCTION:
-        found.add("ends early")
+        problems.add("ends early")
     if any(text.count(word) > 2 for word in CONTENT):
-        found.add("a word three times")
+        problems.add("a word three times")
     if any(first == second for first, second in itertools.pairwise(text)):
-        found.add("a word twice in a row")
+        problems.add("a word twice in a row")
     trigrams = list(zip(text, text[1:], text[2:], strict=False))
-    return found | ({"a trigram twice"} if len(set(trigrams)) < len(trigrams) else set())
+    return problems | ({"a trigram twice"} if len(set(trigrams)) < len(trigrams) else set())
 
 
 @pytest.mark.slow
@@ -166,11 +173,11 @@ def test_rules_remove_all_faults_that_the_plain_search_has(beam):
     plain, with_rules = set(), set()
     for seed in range(3):
         captioner, inputs = make(seed), features(40)
-        for rules, found in ((None, plain), (rules_of(captioner), with_rules)):
+        for rules, all_faults in ((None, plain), (rules_of(captioner), with_rules)):
             token_ids, scores = Decoder(captioner, beam, LENGTH, rules)(inputs)
             assert np.isfinite(scores[:, 0]).all()
             for ids in token_ids[:, 0].numpy():
-                found |= faults(words_of(ids))
+                all_faults |= faults(words_of(ids))
     assert len(plain) >= 5, plain
     assert with_rules == set()
 
@@ -245,7 +252,7 @@ def test_digits_of_words_may_repeat_but_captions_end():
 
 def test_samples_keep_the_rules_and_the_log_probabilities():
     captioner, inputs = make(), features(2)
-    token_ids, found = sample(captioner, inputs, 50, 12, seed=1, rules=rules_of(captioner))
+    token_ids, log_probabilities = sample(captioner, inputs, 50, 12, seed=1, rules=rules_of(captioner))
     assert not set().union(*(faults(words_of(ids)) for ids in token_ids.numpy().reshape(-1, 12)))
     plain, _ = sample(captioner, inputs, 50, 12, seed=1)
     assert len(set().union(*(faults(words_of(ids)) for ids in plain.numpy().reshape(-1, 12)))) > 3
@@ -254,7 +261,7 @@ def test_samples_keep_the_rules_and_the_log_probabilities():
     repeated = np.repeat(inputs["features"], 50, axis=0)
     expected = tf.nn.log_softmax(captioner({"features": repeated, "tokens": tokens}))
     expected = tf.where(ids == PAD, 0.0, tf.gather(expected, ids, batch_dims=2))
-    np.testing.assert_allclose(found.numpy().reshape(100, 12), expected, atol=1e-4)
+    np.testing.assert_allclose(log_probabilities.numpy().reshape(100, 12), expected, atol=1e-4)
 
 
 def test_words_that_cannot_end_a_caption_are_lower_case_and_listed_once():
@@ -304,10 +311,10 @@ def test_words_count_as_much_as_the_objects_that_they_name_are_probable(batch):
                 rank = (score + sum(evidence.get(word, 0) for word in named)) / (len(caption) + 1) ** 0.8
                 expected.append((rank, score, caption))
         expected.sort(reverse=True)
-        found = [[int(token) for token in row if token > 2] for row in token_ids[image, : len(expected)]]
-        assert found == [caption for _, _, caption in expected]
-        wanted = [score for _, score, _ in expected]
-        np.testing.assert_allclose(scores[image, : len(expected)], wanted, atol=1e-4)
+        captions = [[int(token) for token in row if token > 2] for row in token_ids[image, : len(expected)]]
+        assert captions == [caption for _, _, caption in expected]
+        expected_scores = [score for _, score, _ in expected]
+        np.testing.assert_allclose(scores[image, : len(expected)], expected_scores, atol=1e-4)
 
 
 def test_objects_do_not_count_without_words():

@@ -75,9 +75,9 @@ def test_a_file_extends_another_one(tmp_path):
 def test_the_order_of_overrides_has_no_effect(given, tmp_path):
     (tmp_path / "a.yaml").write_text("model: {kind: up_down, rnn_size: 8}\n")
     for path in (None, tmp_path / "a.yaml"):
-        found = [load_config(path, order) for order in itertools.permutations(given)]
-        assert found[0].model.layers == 4 and found[0].model.size == 64
-        assert all(config == found[0] for config in found)
+        configs = [load_config(path, order) for order in itertools.permutations(given)]
+        assert configs[0].model.layers == 4 and configs[0].model.size == 64
+        assert all(config == configs[0] for config in configs)
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,10 @@ def test_saved_settings_are_read_back_unchanged(tmp_path):
 
 
 def test_differences_contain_key_and_both_values():
-    one, other = load_config(None, ["training.epochs=7"]), load_config(None, ["pruning=null"])
-    found = {key: values for key, *values in differences(one, other)}
-    assert found["training.epochs"] == [7, Config().training.epochs]
-    assert found["pruning.sparsity"] == [0.9, None] and "seed" not in found
+    first, second = load_config(None, ["training.epochs=7"]), load_config(None, ["pruning=null"])
+    changes = {key: values for key, *values in differences(first, second)}
+    assert changes["training.epochs"] == [7, Config().training.epochs]
+    assert changes["pruning.sparsity"] == [0.9, None] and "seed" not in changes
 
 
 def test_another_encoder_replaces_the_settings_of_the_configurations(tmp_path):
@@ -226,11 +226,11 @@ def test_the_default_layer_depends_on_the_network(tmp_path):
     named = load_config(None, ["model.encoder.network=inception_v1", "model.encoder.layer=Mixed_3c"])
     assert named.model.encoder.layer == "Mixed_3c"
     # Settings that were saved before the network could be chosen refer to a MobileNet.
-    kept = tmp_path / "config.yaml"
-    kept.write_text(save_config(inception))
-    assert load_config(kept) == inception
-    kept.write_text("model: {encoder: {width: 0.25, layer: conv_pw_11_relu, weights: imagenet}}\n")
-    encoder = load_config(kept).model.encoder
+    config_path = tmp_path / "config.yaml"
+    config_path.write_text(save_config(inception))
+    assert load_config(config_path) == inception
+    config_path.write_text("model: {encoder: {width: 0.25, layer: conv_pw_11_relu, weights: imagenet}}\n")
+    encoder = load_config(config_path).model.encoder
     assert (encoder.network, encoder.layer, encoder.weights) == (
         "mobilenet_v1",
         "conv_pw_11_relu",
@@ -242,8 +242,8 @@ def test_the_default_layer_depends_on_the_network(tmp_path):
 
 
 def test_settings_of_another_captioner_are_given_in_any_order():
-    given = ["model.layers=4", "model.kind=transformer", "model.encoder_heads=[4,2,4,1]", "model.size=64"]
-    for overrides in (given, given[::-1]):
+    settings = ["model.layers=4", "model.kind=transformer", "model.encoder_heads=[4,2,4,1]", "model.size=64"]
+    for overrides in (settings, settings[::-1]):
         model = load_config("configs/flickr8k_soft_attention_lstm.yaml", overrides).model
         assert (model.kind, model.layers, model.size) == ("transformer", 4, 64)
         assert model.encoder_heads == [4, 2, 4, 1] and model.encoder.layer == "conv_pw_13_relu"
@@ -254,16 +254,16 @@ def test_settings_of_another_captioner_are_given_in_any_order():
 
 
 def test_another_pruning_method_replaces_the_options_of_the_configurations():
-    given = ["pruning.method=frozen", "pruning.block_shape=[4,1]"]
-    pruning = load_config("configs/everyday_small.yaml", given).pruning
+    settings = ["pruning.method=frozen", "pruning.block_shape=[4,1]"]
+    pruning = load_config("configs/everyday_small.yaml", settings).pruning
     assert (pruning.method, pruning.sparsity, pruning.block_shape, pruning.options) == (
         "frozen",
         0.95,
         (4, 1),
         {},
     )
-    kept = load_config("configs/everyday_small.yaml", ["pruning.method=supermask"]).pruning
-    assert kept.options == {"begin": 0.1, "end": 0.6, "minimum_density": 0.02}
+    supermask = load_config("configs/everyday_small.yaml", ["pruning.method=supermask"]).pruning
+    assert supermask.options == {"begin": 0.1, "end": 0.6, "minimum_density": 0.02}
 
 
 def test_settings_that_went_are_read_if_they_had_no_effect(tmp_path):

@@ -117,8 +117,8 @@ def test_a_finished_run_is_read_when_the_run_of_its_encoder_has_gone():
 
 
 def test_null_is_no_teacher():
-    for given in ("null", "[]", ""):
-        assert load_config(None, [f"training.teacher={given}"]).training.teacher == []
+    for text in ("null", "[]", ""):
+        assert load_config(None, [f"training.teacher={text}"]).training.teacher == []
 
 
 def test_options_are_checked_against_a_signature():

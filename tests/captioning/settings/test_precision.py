@@ -34,9 +34,9 @@ def test_products_stay_float32_without_instructions_or_without_the_setting(preci
         cpuinfo.write_text(content)
     a, b = np.random.default_rng(1).standard_normal((2, 64, 64), np.float32) / 8
     with products(precision, cpuinfo) as changed:
-        found = product(a, b)
+        result = product(a, b)
     assert not changed
-    np.testing.assert_allclose(found, np.tanh(a @ b), atol=1e-6)
+    np.testing.assert_allclose(result, np.tanh(a @ b), atol=1e-6)
 
 
 def test_products_are_of_rounded_inputs_with_float32_sums():
@@ -48,8 +48,8 @@ def test_products_are_of_rounded_inputs_with_float32_sums():
     )
     assert np.abs(exact - rounded).max() > 1e-3
     with products("mixed_bfloat16") as changed:
-        found = product(a, b)
-    np.testing.assert_allclose(found, rounded if changed else exact, atol=1e-4)
+        result = product(a, b)
+    np.testing.assert_allclose(result, rounded if changed else exact, atol=1e-4)
     np.testing.assert_allclose(product(a, b), exact, atol=1e-6)
 
 

@@ -59,7 +59,7 @@ def test_the_number_of_parameters_is_that_of_the_paper(name, words):
 
 @pytest.mark.parametrize(("name", "start"), ON_REWARDS.items())
 def test_training_on_rewards_is_that_of_the_papers(name, start):
-    config, first = (load_config(CONFIGS / f"{one}.yaml") for one in (name, start))
+    config, first = (load_config(CONFIGS / f"{stem}.yaml") for stem in (name, start))
     assert config.training.start_from == f"runs/{first.name}" and config.training.epochs == 0
     check_start(first, config, config.training.start_from)
     # The same captioner and data; dropout is that of pruned captioners.
@@ -87,10 +87,10 @@ def test_shared_layers_and_projections_exist_once(words):
     captioner = captioner_of("acort/base", words)
     assert (len(captioner.encoder_layers), len(captioner.decoder_layers)) == (2, 2)
     # Sharing saves a 512 x 512 dense layer with bias in each of the three attentions of a pair of layers.
-    alone = captioner_of(
+    unshared = captioner_of(
         "acort/base", words, "model.share_encoder_attention=null", "model.share_decoder_attention=null"
     )
-    assert alone.count_params() - captioner.count_params() == 2 * 3 * (512 * 512 + 512)
+    assert unshared.count_params() - captioner.count_params() == 2 * 3 * (512 * 512 + 512)
 
 
 def millions(weights):

@@ -50,9 +50,9 @@ def test_names_that_look_like_numbers_are_kept(tmp_path):
     assert load_config(None, ["decoding.function_words=[on, off]"]).decoding.function_words == ["on", "off"]
 
 
-@pytest.mark.parametrize("given", ["null", "~", "", " Null "])
-def test_null_is_not_a_text(given):
-    assert load_config(None, [f"data.folder={given}"]).data.folder is None
+@pytest.mark.parametrize("text", ["null", "~", "", " Null "])
+def test_null_is_not_a_text(text):
+    assert load_config(None, [f"data.folder={text}"]).data.folder is None
     assert load_config(None, ["data.folder='null'"]).data.folder == "null"
 
 
@@ -107,10 +107,10 @@ def test_deep_lists_are_accepted_and_what_is_not_yaml_is_left_to_the_caller():
         read_yaml("[1", "x")
 
 
-@pytest.mark.parametrize("given", ["data.folder='a' #1", "a.b=[1] # c"])
-def test_a_comment_on_the_command_line_is_refused(given):
+@pytest.mark.parametrize("setting", ["data.folder='a' #1", "a.b=[1] # c"])
+def test_a_comment_on_the_command_line_is_refused(setting):
     with pytest.raises(InputError, match="on the command line has a comment, which would be ignored"):
-        load_config(None, [given])
+        load_config(None, [setting])
 
 
 @pytest.mark.parametrize("text", [*UNUSUAL, *CONTROL])

@@ -1,3 +1,3 @@
-"""Tests of two devices need them before TensorFlow starts."""
+"""Creates two devices before TensorFlow starts, for the tests that train on both."""
 
 import tests.two_devices  # noqa: F401

@@ -1,4 +1,4 @@
-"""Callbacks of a run."""
+"""Callbacks of a run: checkpoints, the history, validation, and the remaining time."""
 
 import csv
 

@@ -120,7 +120,7 @@ def test_trainings_of_the_same_process_exchange_sums_of_any_shape():
 
 @pytest.mark.slow
 def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
-    both = two_devices()
+    devices = two_devices()
     images = np.random.default_rng(0).normal(size=(4, 3)).astype("float32") * [1, 5, 9]
 
     def averages(strategy):
@@ -136,11 +136,11 @@ def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
         outputs = np.concatenate([np.array(part) for part in strategy.experimental_local_results(outputs)])
         return outputs, [np.array(weight) for weight in model.non_trainable_weights]
 
-    assert both.num_replicas_in_sync == 2
-    expected, found = averages(distribution.make_strategy("default")), averages(both)
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-5)
-    for one, other in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert devices.num_replicas_in_sync == 2
+    expected, result = averages(distribution.make_strategy("default")), averages(devices)
+    np.testing.assert_allclose(result[0], expected[0], atol=1e-5)
+    for average, expected_average in zip(result[1], expected[1], strict=True):
+        np.testing.assert_allclose(average, expected_average, rtol=1e-5, atol=1e-6)
 
 
 #: Seconds after which a test gives up; long, because other processes may need the processor.
@@ -234,7 +234,7 @@ def settings(tiny_settings, shared_folder):
 
 
 @pytest.fixture(scope="module")
-def alone(settings, tmp_path_factory):
+def single_process(settings, tmp_path_factory):
     """Folder of the run of a single process."""
     return train(tmp_path_factory.mktemp("alone"), settings)[0]
 
@@ -257,16 +257,16 @@ def start(runs, settings, *arguments, fatal=(-1, -1), more=((), ())):
     return [process.returncode for process in processes], printed
 
 
-def assert_close(found, expected):
+def assert_close(checkpoint, expected_checkpoint):
     """The weights and the state of the optimizer are the same up to rounding."""
-    found, expected = arrays(found), arrays(expected)
-    assert found.keys() == expected.keys()
+    values, expected = arrays(checkpoint), arrays(expected_checkpoint)
+    assert values.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
+        np.testing.assert_allclose(values[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
 
 
 @pytest.mark.slow
-def test_two_workers_equal_one_process_and_survive_a_kill(settings, alone, tmp_path):
+def test_two_workers_equal_one_process_and_survive_a_kill(settings, single_process, tmp_path):
     folder = RunFolder(tmp_path / "workers")
     codes, printed = start(tmp_path, settings, fatal=(-1, 2))
     assert codes == [3, -15], printed
@@ -277,8 +277,8 @@ def test_two_workers_equal_one_process_and_survive_a_kill(settings, alone, tmp_p
     codes, printed = start(tmp_path, settings, "--resume")
     assert codes == [0, 0], printed
     assert_same_arrays(arrays(folder.checkpoint(2)), arrays(undisturbed))
-    assert_close(folder.checkpoint(3), alone.checkpoint(3))
-    assert history(folder)[2]["loss"][:5] == history(alone)[2]["loss"][:5]
+    assert_close(folder.checkpoint(3), single_process.checkpoint(3))
+    assert history(folder)[2]["loss"][:5] == history(single_process)[2]["loss"][:5]
     assert folder.model.is_file()
 
 
@@ -298,7 +298,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.slow
-def test_two_devices_equal_one_and_resume(settings, alone, tmp_path, monkeypatch):
+def test_two_devices_equal_one_and_resume(settings, single_process, tmp_path, monkeypatch):
     two_devices()
     settings = [*settings, "training.distribution=mirrored"]
     save = SaveEpoch.on_epoch_end
@@ -316,4 +316,4 @@ def test_two_devices_equal_one_and_resume(settings, alone, tmp_path, monkeypatch
     folder.checkpoint(2).unlink()
     train(tmp_path, settings, resume=True)
     assert_same_arrays(arrays(folder.checkpoint(2)), arrays(undisturbed))
-    assert_close(folder.checkpoint(3), alone.checkpoint(3))
+    assert_close(folder.checkpoint(3), single_process.checkpoint(3))

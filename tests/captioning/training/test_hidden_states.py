@@ -86,8 +86,8 @@ def test_padding_does_not_count():
     own, other = random.normal(size=(2, 2, 3, 4)).astype("float32")
     targets = np.array([[5, 6, 0], [7, 0, 0]])
     expected = ((own - other)[targets != 0] ** 2).mean()
-    found = hidden_state_loss([(tf.constant(own), tf.constant(other))], tf.constant(targets), pad_id=0)
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    loss = hidden_state_loss([(tf.constant(own), tf.constant(other))], tf.constant(targets), pad_id=0)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_encoder_is_regularised_with_the_latest_weight():

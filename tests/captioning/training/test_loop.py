@@ -89,8 +89,12 @@ def test_the_loss_with_teachers_is_the_mean_of_both_cross_entropies(monkeypatch)
     student = make_captioner()
     student.teacher_weight = 0.7
     inputs, targets = next(iter(batches()))
-    given = {**inputs, "teacher0_features": inputs["features"], "teacher1_features": -inputs["features"]}
-    found = Loop(student, teachers=teachers)._replica_step(given, targets)["loss"]
+    taught_inputs = {
+        **inputs,
+        "teacher0_features": inputs["features"],
+        "teacher1_features": -inputs["features"],
+    }
+    loss = Loop(student, teachers=teachers)._replica_step(taught_inputs, targets)["loss"]
 
     def log_probabilities(model, sign):
         logits = model({**inputs, "features": sign * inputs["features"]}).numpy()
@@ -101,7 +105,7 @@ def test_the_loss_with_teachers_is_the_mean_of_both_cross_entropies(monkeypatch)
     own = log_probabilities(make_captioner(), 1)
     hard = -np.take_along_axis(own, targets.numpy()[..., None], axis=-1)[..., 0][words].mean()
     soft = -(theirs * own).sum(axis=-1)[words].mean()
-    assert float(found) == pytest.approx(0.3 * hard + 0.7 * soft, rel=1e-5)
+    assert float(loss) == pytest.approx(0.3 * hard + 0.7 * soft, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -116,8 +120,8 @@ def test_the_loop_and_fit_take_the_same_steps(sparsity):
     recorder = Recorder()
     Loop(ours).run(batches_of, epochs=2, callbacks=[recorder])
     history = theirs.fit(batches(), epochs=2, shuffle=False, verbose=0).history
-    for one, other in zip(weights(ours), weights(theirs), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-6)
+    for our_weight, their_weight in zip(weights(ours), weights(theirs), strict=True):
+        np.testing.assert_allclose(our_weight, their_weight, atol=2e-6)
     for name in history:
         np.testing.assert_allclose([row[name] for row in recorder.epochs], history[name], rtol=1e-5)
     assert "sparsity" in history or sparsity is None
@@ -157,8 +161,8 @@ def test_two_devices_take_the_same_steps_as_one():
         Loop(model, strategy=strategy).run(batches_of, epochs=2, callbacks=[recorder])
         results.append((recorder.losses, weights(model)))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-4)
-    for one, other in zip(results[0][1], results[1][1], strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-5)
+    for single_weight, mirrored_weight in zip(results[0][1], results[1][1], strict=True):
+        np.testing.assert_allclose(single_weight, mirrored_weight, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -185,8 +189,11 @@ class LastLogs(keras.callbacks.TensorBoard):
 
 def quick_loop(losses):
     """A loop whose steps have these losses and do nothing else."""
-    loop, left = Loop(make_captioner()), iter(losses)
-    loop.train_step = lambda batch: {"loss": tf.constant(next(left)), "sparsity": tf.constant(0.5)}
+    loop, remaining_losses = Loop(make_captioner()), iter(losses)
+    loop.train_step = lambda batch: {
+        "loss": tf.constant(next(remaining_losses)),
+        "sparsity": tf.constant(0.5),
+    }
     return loop
 
 
@@ -311,19 +318,20 @@ def trained(model, data, **options):
     return logs, [keras.ops.convert_to_numpy(variable) for variable in variables]
 
 
-def assert_equal_training(found, expected):
-    for one, other in zip(found[0], expected[0], strict=True):
-        assert one == pytest.approx(other, rel=1e-6, abs=1e-6)
-    for one, other in zip(found[1], expected[1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+def assert_equal_training(training, expected):
+    """`training` and `expected` are what `trained` returns."""
+    for logs, expected_logs in zip(training[0], expected[0], strict=True):
+        assert logs == pytest.approx(expected_logs, rel=1e-6, abs=1e-6)
+    for value, expected_value in zip(training[1], expected[1], strict=True):
+        np.testing.assert_allclose(value, expected_value, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_steps_of_all_methods_are_those_without_xla(method):
-    found, expected = (trained(network(method), word_batches(), jit_compile=jit) for jit in (True, False))
-    assert_equal_training(found, expected)
-    assert method is None or found[0][-1]["sparsity"] == pytest.approx(0.5, abs=0.03)
+    training, expected = (trained(network(method), word_batches(), jit_compile=jit) for jit in (True, False))
+    assert_equal_training(training, expected)
+    assert method is None or training[0][-1]["sparsity"] == pytest.approx(0.5, abs=0.03)
 
 
 def captioner(seed):
@@ -347,10 +355,10 @@ def test_a_captioner_with_a_teacher_takes_the_steps_without_xla():
     targets = tf.constant([[4, 2], [2, 0], [8, 7]])
     tokens = tf.concat([tf.ones([3, 1], tf.int32), targets[:, :-1]], axis=1)
     batch = {"features": features, "teacher0_features": -features, "tokens": tokens}, targets
-    found, expected = (
+    training, expected = (
         trained(taught_captioner(), [batch] * 2, teachers=[teacher], jit_compile=jit) for jit in (True, False)
     )
-    assert_equal_training(found, expected)
+    assert_equal_training(training, expected)
 
 
 class Python(keras.layers.Layer):
@@ -384,8 +392,8 @@ def test_an_operation_that_cannot_be_compiled_is_named():
 @pytest.mark.slow
 def test_auto_continues_without_xla_if_it_fails(gpu):
     with pytest.warns(UserWarning, match=r"XLA failed \(.*\): the training continues without it"):
-        found = trained(uncompilable(), word_batches(), jit_compile="auto")
-    assert_equal_training(found, trained(uncompilable(), word_batches()))
+        training = trained(uncompilable(), word_batches(), jit_compile="auto")
+    assert_equal_training(training, trained(uncompilable(), word_batches()))
 
 
 def uses_xla(model, jit_compile="auto", **options):

@@ -76,9 +76,9 @@ def test_labels_train_the_head_and_runs_continue_with_its_objects(tiny_settings,
     settings += ["training.weight_decay=0"]
     unlabelled, _, _ = train(tmp_path / "runs", settings)
     resume_last_epoch(unlabelled, settings)
-    found = FinishedRun.load(unlabelled.path).captioner
-    assert found.objects == ("cat", "dog", "sofa")
-    np.testing.assert_array_equal(found.object_scores.kernel, captioner.object_scores.kernel)
+    unlabelled_captioner = FinishedRun.load(unlabelled.path).captioner
+    assert unlabelled_captioner.objects == ("cat", "dog", "sofa")
+    np.testing.assert_array_equal(unlabelled_captioner.object_scores.kernel, captioner.object_scores.kernel)
 
     other = photos("other", [["cat", "bus"], ["dog"]])
     message = (
@@ -117,8 +117,8 @@ def test_a_run_learns_from_teachers_with_other_sizes_and_resumes(tiny_settings, 
     teacher, _, _ = train(tmp_path, [*settings, "name=teacher", "model.rnn_size=24", "training.epochs=1"])
     taught = [*settings, f"training.teacher={teacher.path}", "data.cached_views=2", "training.epochs=2"]
     folder, _, _ = train(tmp_path, taught)
-    alone, _, _ = train(tmp_path, [*settings, "name=alone", "data.cached_views=2", "training.epochs=2"])
-    assert history(folder)[0]["loss"] != history(alone)[0]["loss"]
+    untaught, _, _ = train(tmp_path, [*settings, "name=alone", "data.cached_views=2", "training.epochs=2"])
+    assert history(folder)[0]["loss"] != history(untaught)[0]["loss"]
     resume_last_epoch(folder, folder.load_config())
     weights = arrays(folder.checkpoint_files()[-1])
     assert all(np.isfinite(array).all() for array in weights.values() if array.dtype.kind == "f")
@@ -136,8 +136,8 @@ def test_captions_of_teachers_are_learned_instead_of_the_references(tiny_setting
     captions = json.loads(folder.teacher_captions.read_text(encoding="utf-8"))
     records = load_data(folder.load_config()).split("train")
     images = [str(record.image) for record in records]
-    found = FinishedRun.load(teacher.path).generate(images, beam=5)
-    expected = [[str(caption) for caption in best[:2] if str(caption)] for best in found]
+    results = FinishedRun.load(teacher.path).generate(images, beam=5)
+    expected = [[str(caption) for caption in best[:2] if str(caption)] for best in results]
     assert [captions.get(record.image_id, []) for record in records] == expected
     assert captions
 

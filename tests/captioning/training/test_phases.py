@@ -65,14 +65,16 @@ def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
 def start_and_continue(folder, settings, first, more):
     """Trains a run and one that starts with it, and resumes that one; returns the kernels of both, first the
     encoder's."""
-    shared = [one for one in settings if not one.startswith("training.epochs")]
+    shared = [setting for setting in settings if not setting.startswith("training.epochs")]
     shared += ["training.validation_images=0", "training.batch_size=50", f"data.cache_folder={folder / 'c'}"]
     start, _, _ = train(folder, [*shared, "name=start", "training.epochs=1", *first])
     continued = [*shared, f"training.start_from={start.path}", "training.epochs=0", *more]
     run, _, _ = train(folder, continued)
     resume_last_epoch(run, continued)
-    found = [FinishedRun.load(one.path).captioner for one in (start, run)]
-    kernels = [[np.asarray(weight.variable) for weight in prunable_weights(captioner)] for captioner in found]
+    captioners = [FinishedRun.load(run_folder.path).captioner for run_folder in (start, run)]
+    kernels = [
+        [np.asarray(weight.variable) for weight in prunable_weights(captioner)] for captioner in captioners
+    ]
     assert kernels[0][0].ndim == kernels[1][0].ndim == 4
     return kernels
 

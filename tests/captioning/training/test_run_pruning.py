@@ -113,22 +113,22 @@ def values(captioner):
     """Stored weights of decoder and encoder, by path."""
     of_gates = {id(variable) for gate in gates(captioner) for variable in gate.variables}
     inside = {id(variable) for variable in captioner.encoder.variables}
-    found = ({}, {})
+    weights = ({}, {})
     for variable in captioner.variables:
         if id(variable) not in of_gates:
-            found[id(variable) in inside][variable.path] = np.array(variable)
-    return found
+            weights[id(variable) in inside][variable.path] = np.array(variable)
+    return weights
 
 
 def masks(captioner):
     """Masks of decoder and encoder, by path of the weight."""
-    inside, found = {id(layer) for layer in captioner.encoder._flatten_layers()}, ({}, {})
+    inside, opened_masks = {id(layer) for layer in captioner.encoder._flatten_layers()}, ({}, {})
     for layer in gated_layers(captioner):
         for name, gate in layer.gate_of.items():
             weight = layer.stored_weight(name)
             opened = np.reshape(np.asarray(gate.logits) > 0, weight.shape)
-            found[id(layer) in inside][weight.path] = opened
-    return found
+            opened_masks[id(layer) in inside][weight.path] = opened
+    return opened_masks
 
 
 def closed(*parts):
@@ -137,10 +137,10 @@ def closed(*parts):
     return 1 - sum(map(np.count_nonzero, arrays)) / sum(array.size for array in arrays)
 
 
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
+def assert_equal(result, expected):
+    assert result.keys() == expected.keys()
     for path, array in expected.items():
-        np.testing.assert_array_equal(found[path], array, err_msg=path)
+        np.testing.assert_array_equal(result[path], array, err_msg=path)
 
 
 def assert_trained(before, now, opened):
@@ -160,14 +160,16 @@ def assert_stripped_to(captioner, sparsity):
     """The stripped captioner has this sparsity; returns the kernels of decoder and encoder."""
     strip_pruning(captioner)
     assert not gates(captioner)
-    left = tuple(
+    stripped_kernels = tuple(
         {path: part[path] for path in paths}
         for part, paths in zip(values(captioner), kernels(captioner), strict=True)
     )
-    assert closed(*left) == pytest.approx(sparsity, abs=5e-3)
+    assert closed(*stripped_kernels) == pytest.approx(sparsity, abs=5e-3)
     # The scores of a run count both.
-    assert weight_counts(captioner, with_encoder=True)["sparsity"] == pytest.approx(closed(*left), abs=1e-9)
-    return left
+    assert weight_counts(captioner, with_encoder=True)["sparsity"] == pytest.approx(
+        closed(*stripped_kernels), abs=1e-9
+    )
+    return stripped_kernels
 
 
 @pytest.mark.slow
@@ -235,13 +237,13 @@ def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(captioner, conf
     gate_for_fine_tuning(captioner, config, STEPS)
     assert {path for path, *_ in captioner.pruning.classes()} == expected[1]
     trainer(captioner)(STEPS)
-    found = masks(captioner)
-    assert_equal(found[0], chosen)
-    assert closed(found[1]) == pytest.approx(0.8, abs=5e-3)
-    for old, now, opened in zip((decoder, encoder), values(captioner), found, strict=True):
+    final_masks = masks(captioner)
+    assert_equal(final_masks[0], chosen)
+    assert closed(final_masks[1]) == pytest.approx(0.8, abs=5e-3)
+    for old, now, opened in zip((decoder, encoder), values(captioner), final_masks, strict=True):
         assert_trained(old, now, opened)
-    left, _ = assert_stripped_to(captioner, 0.8)
-    assert_equal({path: array != 0 for path, array in left.items()}, chosen)
+    decoder_kernels, _ = assert_stripped_to(captioner, 0.8)
+    assert_equal({path: array != 0 for path, array in decoder_kernels.items()}, chosen)
 
 
 FEW_STEPS = ["data.max_length=4", "training.batch_size=50", "training.validation_images=0"]
@@ -333,12 +335,12 @@ def slim_settings(tiny_settings):
 
 @pytest.fixture
 def records(tmp_path):
-    random, found = np.random.default_rng(0), []
+    random, photographs = np.random.default_rng(0), []
     for index in range(70):
         path = tmp_path / f"{index}.png"
         Image.fromarray(random.integers(0, 256, (32, 32, 3), np.uint8)).save(path)
-        found.append(Record(path.name, path, ("a photograph",), "train"))
-    return found
+        photographs.append(Record(path.name, path, ("a photograph",), "train"))
+    return photographs
 
 
 def width(encoder):
@@ -350,17 +352,17 @@ def width(encoder):
 def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     slim_settings, tmp_path, monkeypatch
 ):
-    whole, scores, messages = train(tmp_path / "whole", slim_settings)
+    folder, scores, messages = train(tmp_path / "whole", slim_settings)
     removals = [message for message in messages if message.startswith("iteration ")]
     assert [text.split(":")[0] for text in removals] == ["iteration 1 of 2", "iteration 2 of 2"]
-    assert [row["phase"] for row in history(whole)] == ["train_1", "train_2", "train_2"]
-    rates = [float(row["learning_rate"]) for row in history(whole)]
+    assert [row["phase"] for row in history(folder)] == ["train_1", "train_2", "train_2"]
+    rates = [float(row["learning_rate"]) for row in history(folder)]
     # One schedule for both iterations: all steps but the last are its warm-up.
     assert rates == pytest.approx([0.01 * 2 / 5, 0.01 * 4 / 5, 1e-5], rel=1e-4)
-    finished = FinishedRun.load(whole.path).captioner
+    finished = FinishedRun.load(folder.path).captioner
     # Half of 16 and 32 channels; the 64 features stay.
-    left = width(finished.encoder)
-    assert sum(left[:-1]) == 24 and left[-1] == 64 and scores["sparsity"] == pytest.approx(0.5, abs=0.001)
+    widths = width(finished.encoder)
+    assert sum(widths[:-1]) == 24 and widths[-1] == 64 and scores["sparsity"] == pytest.approx(0.5, abs=0.001)
 
     class Stopped(Exception):
         pass
@@ -377,13 +379,13 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
             with pytest.raises(Stopped):
                 train(tmp_path / "stopped", slim_settings, resume=epoch > 0)
     stopped, resumed, _ = train(tmp_path / "stopped", slim_settings, resume=True)
-    assert_same_arrays(arrays(stopped.checkpoint(3)), arrays(whole.checkpoint(3)))
+    assert_same_arrays(arrays(stopped.checkpoint(3)), arrays(folder.checkpoint(3)))
     assert resumed["CIDEr"] == scores["CIDEr"]
 
-    settings = [*slim_settings, "name=next", "training.slim=null", f"training.start_from={whole.path}"]
-    settings += [f"model.encoder.slimmed={whole.encoder}", "training.epochs=1", "pruning=null"]
+    settings = [*slim_settings, "name=next", "training.slim=null", f"training.start_from={folder.path}"]
+    settings += [f"model.encoder.slimmed={folder.encoder}", "training.epochs=1", "pruning=null"]
     following, _, _ = train(tmp_path, settings)
-    assert width(FinishedRun.load(following.path).captioner.encoder) == left
+    assert width(FinishedRun.load(following.path).captioner.encoder) == widths
 
 
 def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty(records):
@@ -426,7 +428,7 @@ def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
     kernels = [encoder.backbone.layers[1].kernel]
     assert kernels[0].shape == (3, 3, 3, 16)
     random = np.random.default_rng(0)
-    before.apply([random.normal(size=one.shape) for one in optimizer_variables(before)])
+    before.apply([random.normal(size=weight.shape) for weight in optimizer_variables(before)])
     message = slimming._remove(1)
     assert message.startswith("iteration 1 of 1: the encoder keeps 24 of 48 channels, ")
     after = optimizer()
@@ -434,9 +436,9 @@ def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
     assert int(after.iterations) == 1
     kernels.append(encoder.backbone.layers[1].kernel)
     columns = [kernel.numpy().reshape(-1, kernel.shape[-1]).T for kernel in kernels]
-    kept = [int(np.flatnonzero((column == columns[0]).all(1)).item()) for column in columns[1]]
-    momenta = [optimizer_slots(one)["_momentums"] for one in (before, after)]
-    np.testing.assert_array_equal(momenta[1][0], momenta[0][0].numpy()[..., kept])
+    indices = [int(np.flatnonzero((column == columns[0]).all(1)).item()) for column in columns[1]]
+    momenta = [optimizer_slots(adam)["_momentums"] for adam in (before, after)]
+    np.testing.assert_array_equal(momenta[1][0], momenta[0][0].numpy()[..., indices])
     np.testing.assert_array_equal(momenta[1][-2], momenta[0][-2])  # the head's kernel
     averages = optimizer_slots(after)["_model_variables_moving_average"]
     for variable, average in zip(optimizer_variables(after), averages, strict=True):
@@ -455,10 +457,10 @@ def test_channels_that_do_not_change_the_features_are_removed_whatever_their_gam
                 part.gamma.assign(np.where(dead, 2.0, 1.0))
                 part.beta.assign(np.where(dead, -100.0, 0.5))
         images = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), np.uint8)
-        whole = encoder(images).numpy()
+        features = encoder(images).numpy()
         EncoderSlimming(Slim(iterations=1, criterion=criterion), encoder, records)._remove(1)
         assert sum(width(encoder)[:-1]) == 24
-        errors[criterion] = np.square(encoder(images).numpy() - whole).mean() / whole.var()
+        errors[criterion] = np.square(encoder(images).numpy() - features).mean() / features.var()
     assert errors["taylor"] < 1e-6 and errors["rtic"] > 0.005
 
 

@@ -183,10 +183,10 @@ def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
 @pytest.mark.slow
 def test_fixed_masks_stay_fixed():
     model = prune(make_captioner(), Magnitude(0.5))
-    kept = [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]
+    masks = [np.asarray(gate.logits) > 0 for gate in model.pruning.gates]
     rewards = train_on(model, 60)
     assert np.mean(rewards[-5:]) > np.mean(rewards[:5]) + 0.2
-    for gate, mask in zip(model.pruning.gates, kept, strict=True):
+    for gate, mask in zip(model.pruning.gates, masks, strict=True):
         np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
 
 
@@ -241,7 +241,7 @@ REWARDED = [
 def test_a_run_on_rewards_keeps_the_zeros_of_its_start_and_resumes(kind, tiny_settings, tmp_path):
     # The transformer has other sizes than the captioners with a recurrent cell.
     drop = ("model.", "data.max_length") if kind == "acort" else ("training.epochs",)
-    shared = [one for one in tiny_settings if not one.startswith(drop) or "encoder" in one]
+    shared = [setting for setting in tiny_settings if not setting.startswith(drop) or "encoder" in setting]
     shared += [*SIZES[kind], "training.validation_images=0", "pruning.sparsity=0.7"]
     first = ["name=start", "training.epochs=1", "training.batch_size=50", "pruning.method=magnitude"]
     start, _, _ = train(tmp_path, [*shared, *first])
@@ -275,7 +275,7 @@ def test_a_run_on_rewards_keeps_the_zeros_of_its_start_and_resumes(kind, tiny_se
 @pytest.mark.usefixtures("quick_training")
 def test_rewards_are_the_last_phase_of_a_run_with_a_trained_encoder_and_fixed_masks(tiny_settings, tmp_path):
     settings = [
-        *(one for one in tiny_settings if not one.startswith("training.epochs")),
+        *(setting for setting in tiny_settings if not setting.startswith("training.epochs")),
         *("model.encoder.trainable=false", f"data.cache_folder={tmp_path / 'cache'}", "data.cached_views=2"),
         *("training.epochs=1", "training.fine_tune.epochs=1", "training.fine_tune.learning_rate=0.01"),
         *("training.scst.epochs=3", "training.scst.samples=3", "training.scst.batch_size=10"),

@@ -47,7 +47,7 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     tiny_settings, tmp_path, monkeypatch
 ):
     settings = [*tiny_settings, *STATEFUL, f"data.cache_folder={tmp_path / 'cache'}"]
-    whole, scores, messages = train(tmp_path / "whole", settings)
+    folder, scores, messages = train(tmp_path / "whole", settings)
     assert any(text.startswith("the encoder has random weights") for text in messages)
     save, cached = SaveEpoch.on_epoch_end, set((tmp_path / "cache").iterdir())
 
@@ -64,7 +64,7 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     stopped, resumed, messages = train(tmp_path / "stopped", settings, resume=True)
     assert "resuming after epoch 3" in messages
     assert set((tmp_path / "cache").iterdir()) == cached  # fine-tuning needs no features
-    assert_same_arrays(arrays(stopped.checkpoint(4)), arrays(whole.checkpoint(4)))
+    assert_same_arrays(arrays(stopped.checkpoint(4)), arrays(folder.checkpoint(4)))
     assert resumed["CIDEr"] == scores["CIDEr"]
     assert resumed["sparsity"] == scores["sparsity"] == pytest.approx(0.8, abs=0.001)
 
@@ -134,11 +134,11 @@ def test_a_run_in_float16_scales_the_loss_and_resumes_to_the_same_weights(tiny_s
     settings = [*tiny_settings, "training.precision=mixed_float16", "training.average_decay=0.9"]
     settings += ["training.batch_size=50", "training.validation_images=0", "data.max_length=4"]
     folder, _, _ = train(tmp_path, settings)
-    found = arrays(folder.checkpoint(2))
-    assert "float16" not in {str(array.dtype) for array in found.values()}
-    (scale,) = [array for name, array in found.items() if name.endswith("dynamic_scale")]
+    saved_arrays = arrays(folder.checkpoint(2))
+    assert "float16" not in {str(array.dtype) for array in saved_arrays.values()}
+    (scale,) = [array for name, array in saved_arrays.items() if name.endswith("dynamic_scale")]
     assert scale > 1
-    assert any(name.endswith("kernel_average") for name in found)
+    assert any(name.endswith("kernel_average") for name in saved_arrays)
     resume_last_epoch(folder, settings)
     captioner = FinishedRun.load(folder.path).captioner
     assert {layer.dtype_policy.name for layer in captioner._flatten_layers()} == {"float32"}
@@ -157,8 +157,8 @@ def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp
     folder, _, messages = train(tmp_path, [*tiny_settings, *more])
     assert "restoring the weights of epoch 2, the best on validation" in messages
     best = [array for key, array in arrays(folder.checkpoint(2)).items() if key.startswith("model/")]
-    for kept in FinishedRun.load(folder.path).captioner.get_weights():
-        assert any(np.array_equal(kept, array) for array in best)
+    for weight in FinishedRun.load(folder.path).captioner.get_weights():
+        assert any(np.array_equal(weight, array) for array in best)
 
 
 @pytest.mark.slow
@@ -177,10 +177,12 @@ def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_interrupted_
     folder, _, messages = train(tmp_path, settings, resume=True)
     assert "there is no complete checkpoint yet: starting from the beginning" in messages
     assert f"starting with the weights of {tiny_run}" in messages
-    found, start = FinishedRun.load(folder.path), FinishedRun.load(tiny_run)
+    continued, start = FinishedRun.load(folder.path), FinishedRun.load(tiny_run)
     # The vocabulary comes from the run, not from the settings and the data.
-    assert found.tokenizer.vocabulary == start.tokenizer.vocabulary
-    for own, other in zip(found.captioner.trainable_weights, start.captioner.trainable_weights, strict=True):
+    assert continued.tokenizer.vocabulary == start.tokenizer.vocabulary
+    for own, other in zip(
+        continued.captioner.trainable_weights, start.captioner.trainable_weights, strict=True
+    ):
         own, other = np.asarray(own), np.asarray(other)
         np.testing.assert_allclose(own, np.where(own == 0, 0, other), atol=1e-4)
 
@@ -349,12 +351,12 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
     assert {**again, "ms_per_image": 0, "run": str(folder.path)} == {**scores, "ms_per_image": 0}
     # A single image, without padding, gets the same caption as in a batch.
     files = {"features": "cocobu_att", "boxes": "cocobu_box_relative", "pooled": "cocobu_fc"}
-    given = {
+    image_inputs = {
         name: np.load(bottom_up / file / f"{captions[0].image_id}.npy")[:8]
         for name, file in files.items()
         if name in run.captioner.input_names
     }
-    ((text, score, *_),) = run.generate(given)
+    ((text, score, *_),) = run.generate(image_inputs)
     assert text == captions[0].caption and score == pytest.approx(captions[0].score, abs=1e-4)
     if kind == "up_down":
         resume_last_epoch(folder, settings)
@@ -371,7 +373,7 @@ def test_an_unreadable_image_stops_a_run_with_on_bad_record_fail(bottom_up, tmp_
 @pytest.mark.usefixtures("eager")
 def test_a_partly_frozen_encoder_is_trained_on_cached_features(tiny_settings, tmp_path):
     settings = [
-        *(one for one in tiny_settings if not one.startswith("training.epochs")),
+        *(setting for setting in tiny_settings if not setting.startswith("training.epochs")),
         *("model.encoder.layer=conv_pw_3_relu", "model.encoder.frozen_until=conv_pw_2_relu"),
         *("training.encoder_learning_rate=0.001", "training.captions_per_image=2", "training.batch_size=20"),
         *("pruning=null", "training.epochs=1", "training.validation_images=2"),

@@ -35,10 +35,10 @@ def arrays(checkpoint):
         return {key: file[key] for key in file.files if key != "notes"}
 
 
-def assert_same_arrays(found, expected):
-    assert len(found) > 20 and found.keys() == expected.keys()
+def assert_same_arrays(result, expected):
+    assert len(result) > 20 and result.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        np.testing.assert_array_equal(result[name], array, err_msg=name)
 
 
 def history(folder):

@@ -71,10 +71,10 @@ def write_state_dict(path, arrays: dict[str, np.ndarray]):
     keys, entries, storages = {}, {}, {}
     for key, array in arrays.items():
         array = np.ascontiguousarray(array, "<f4")
-        kept = keys.setdefault((array.shape, array.tobytes()), str(len(keys)))
-        storages[kept] = array
+        storage_key = keys.setdefault((array.shape, array.tobytes()), str(len(keys)))
+        storages[storage_key] = array
         strides = [stride // array.itemsize for stride in array.strides]
-        entries[key] = tensor(storage(kept, array.size), array.shape, strides)
+        entries[key] = tensor(storage(storage_key, array.size), array.shape, strides)
     return write(path, mapping(entries), storages)
 
 

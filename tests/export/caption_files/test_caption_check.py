@@ -45,9 +45,10 @@ def check(content, captioner, export_options, **options):
 
 
 def test_a_correct_file_passes(dense, blocks_captioner, export_options):
-    found = check(dense, blocks_captioner, export_options, source="images")
-    assert (found.equal, found.equal_beams, found.samples, found.source) == (1.0, 1.0, 6, "images")
-    assert found.error < 1e-3 and found.runtime.startswith("LiteRT 2.")
+    verification = check(dense, blocks_captioner, export_options, source="images")
+    assert verification.equal == verification.equal_beams == 1.0
+    assert (verification.samples, verification.source) == (6, "images")
+    assert verification.error < 1e-3 and verification.runtime.startswith("LiteRT 2.")
 
 
 @pytest.mark.parametrize("all_float", [True, False])
@@ -74,8 +75,8 @@ def test_wrong_probabilities_of_objects_are_rejected():
     random = np.random.default_rng(0)
     samples = [{"features": random.normal(size=(1, 5, 6)).astype("float32")} for _ in range(2)]
     content = caption_graph.caption_graph(captioner, {"features": tf.TensorSpec((1, 5, 6), tf.float32)}, 3, 6)
-    found = check(content, captioner, {"samples": samples})
-    assert found.equal == 1 and found.objects_error < 1e-5
+    verification = check(content, captioner, {"samples": samples})
+    assert verification.equal == 1 and verification.objects_error < 1e-5
     # Its objects do not change an Up-Down's captions.
     for change, all_float in ((0.6, True), (2.5, False), (np.nan, False)):
         bias.assign([-2.5 + change, -3.0])

@@ -72,9 +72,9 @@ def test_an_output_path_must_be_writable(tmp_path, monkeypatch):
 
 
 def test_descriptions_have_plain_numbers():
-    given = {"scores": {"CIDEr": np.float32(0.5), "all": np.arange(2)}, "name": "é"}
+    description = {"scores": {"CIDEr": np.float32(0.5), "all": np.arange(2)}, "name": "é"}
     plain = {"scores": {"CIDEr": 0.5, "all": [0, 1]}, "name": "é"}
-    assert json.dumps(plain_description(given)) == json.dumps(plain)
+    assert json.dumps(plain_description(description)) == json.dumps(plain)
     for value in ({1, 2}, [b"x"], np.longdouble(1), {(1,): 2}, {"a": object()}):
         with pytest.raises(InputError, match=r"the entry 'scores' of description cannot be written as JSON"):
             plain_description({"scores": value})

@@ -37,7 +37,7 @@ def test_confidence_is_calibrated_on_the_captions_of_the_file(exported, validati
     path, _ = exported("blocks", "int8")
     captioner = TFLiteCaptioner(path)
     references = [[""] if number % 2 else texts for number, texts in enumerate(validation.references)]
-    found = quality.calibrate_confidence(
+    calibration = quality.calibrate_confidence(
         path.read_bytes(), CaptionedSamples(validation.samples, references, captioner.text), end_id=2
     )
     captions = [captioner.token_ids(sample["image"][0]) for sample in validation.samples]
@@ -45,8 +45,8 @@ def test_confidence_is_calibrated_on_the_captions_of_the_file(exported, validati
     good = [
         is_good(captioner.text(ids[0]), texts) for (ids, _), texts in zip(captions, references, strict=True)
     ]
-    assert found == Calibration.fit([float(scores[0]) for _, scores in captions], lengths, good)
-    assert found.images == len(captions) and 0 < found.good <= 0.5
+    assert calibration == Calibration.fit([float(scores[0]) for _, scores in captions], lengths, good)
+    assert calibration.images == len(captions) and 0 < calibration.good <= 0.5
 
 
 def chosen(monkeypatch, costs, **options):
@@ -75,35 +75,38 @@ def chosen(monkeypatch, costs, **options):
 def test_the_layers_that_cost_most_stay_float_until_the_loss_is_small(
     monkeypatch, costs, options, kept, loss
 ):
-    found = chosen(monkeypatch, costs, **options)
-    assert (found.kept_float, found.loss) == (kept, pytest.approx(loss))
+    choice = chosen(monkeypatch, costs, **options)
+    assert (choice.kept_float, choice.loss) == (kept, pytest.approx(loss))
     assert Quality(3, 0.0, 0.0).loss == 0.0
 
 
 def test_the_activations_of_an_encoder_become_float_before_its_weights(monkeypatch):
     variants = {"encoder/activations": 0.5, "encoder": 0.8, "": 1.0}
 
-    def encode(kept):
-        name = next(name for name in variants if name not in kept)
+    def encode(float_names):
+        name = next(name for name in variants if name not in float_names)
         return name, [SimpleNamespace(name=name, is_float=False)] if name else []
 
     monkeypatch.setattr(
         quality, "ciders", lambda content, validation, *_: variants[content] + np.array([0, 0.001, 0, 0.001])
     )
     samples = CaptionedSamples([{}] * 4, [["a dog"], ["a cat"], ["a bus"], ["a boat"]], str)
-    found = choose_float_layers(encode, "", samples)
-    assert found.kept_float == ("encoder/activations", "encoder") and found.loss == 0.0
+    choice = choose_float_layers(encode, "", samples)
+    assert choice.kept_float == ("encoder/activations", "encoder") and choice.loss == 0.0
 
 
 def test_without_a_cider_nothing_is_captioned_and_the_reason_is_reported(monkeypatch):
     monkeypatch.setattr(quality, "ciders", lambda content, validation, *_: pytest.fail("it was captioned"))
-    one = CaptionedSamples([{}], [["a dog"]], str)
+    single_image = CaptionedSamples([{}], [["a dog"]], str)
     int8_layer = SimpleNamespace(name="lstm", is_float=False)
-    found = choose_float_layers(lambda kept: (b"", [int8_layer]), b"", one, keep_float=["output"])
-    assert (found.float_cider, found.cider, found.kept_float, found.loss) == (None, None, ("output",), 0.0)
-    assert "here all images (1) have the same" in found.not_computed
-    described = found.as_dict()
-    assert described == {"images": 1, "kept_float": ["output"], "not_computed": found.not_computed}
+    choice = choose_float_layers(
+        lambda float_names: (b"", [int8_layer]), b"", single_image, keep_float=["output"]
+    )
+    assert choice.float_cider is choice.cider is None
+    assert choice.kept_float == ("output",) and choice.loss == 0.0
+    assert "here all images (1) have the same" in choice.not_computed
+    described = choice.as_dict()
+    assert described == {"images": 1, "kept_float": ["output"], "not_computed": choice.not_computed}
 
 
 def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_cost(
@@ -113,8 +116,8 @@ def test_an_export_with_validation_images_has_an_int8_encoder_and_reports_the_co
     report = cached_export(
         blocks_captioner, path, "int8", **export_options, validation=validation, keep_float=["output"]
     )
-    kept = [layer.name for layer in report.layers if layer.is_float]
-    assert any("output" in name for name in kept) and len(kept) < len(report.layers)
+    float_names = [layer.name for layer in report.layers if layer.is_float]
+    assert any("output" in name for name in float_names) and len(float_names) < len(report.layers)
     assert report.quality.images == len(validation.samples)
     assert not report.quality.too_much or report.quality.kept_float
     encoders = {layer.name for layer in report.layers if layer.name.startswith("encoder")}
@@ -130,8 +133,8 @@ def test_a_single_validation_image_has_no_cider_and_the_report_explains_why(
     tmp_path, blocks_captioner, export_options, validation, cached_export
 ):
     path = tmp_path / "a.tflite"
-    one = CaptionedSamples(validation.samples[:1], validation.references[:1], validation.to_text)
-    report = cached_export(blocks_captioner, path, "int8", **export_options, validation=one)
+    single_image = CaptionedSamples(validation.samples[:1], validation.references[:1], validation.to_text)
+    report = cached_export(blocks_captioner, path, "int8", **export_options, validation=single_image)
     (sentence,) = [text for text in report.sentences() if "CIDEr due to int8" in text]
     assert report.quality.not_computed in sentence
     assert not any("0.0000" in text for text in report.sentences())

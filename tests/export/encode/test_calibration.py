@@ -1,4 +1,4 @@
-"""Statistics of the inputs of layers."""
+"""Statistics of the inputs of layers, by which int8 weights are rounded."""
 
 import keras
 import numpy as np

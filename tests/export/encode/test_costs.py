@@ -26,14 +26,14 @@ COSTS = dict(TARGETS)
 )
 def test_the_costs_of_arm64_are_the_counted_instructions(encoding, rows, instructions):
     costs = COSTS["arm64"]
-    found = costs.product(encoding, rows=rows, outputs=512, inputs=512, stored=26_000) / costs.nanoseconds
-    assert found == pytest.approx(instructions, rel=0.12)
+    estimate = costs.product(encoding, rows=rows, outputs=512, inputs=512, stored=26_000) / costs.nanoseconds
+    assert estimate == pytest.approx(instructions, rel=0.12)
 
 
 @pytest.mark.parametrize("target", ["arm64", "x86_64"])
 def test_blocks_are_faster_with_few_rows_and_many_zeros(target):
-    def ratio(rows, kept):
-        layer = {"rows": rows, "outputs": 1024, "inputs": 1024, "stored": kept * 1024**2}
+    def ratio(rows, density):
+        layer = {"rows": rows, "outputs": 1024, "inputs": 1024, "stored": density * 1024**2}
         product = COSTS[target].product
         return product(encodings.INT8, **layer) / product(encodings.BLOCK16, **layer)
 

@@ -34,9 +34,9 @@ def decoded(encoded, shape):
     return dense
 
 
-def sparse_matrix(rows, columns, block, kept, seed=0):
+def sparse_matrix(rows, columns, block, density, seed=0):
     rng = np.random.default_rng(seed)
-    mask = np.repeat(rng.random((rows, columns // block)) < kept, block, axis=1)
+    mask = np.repeat(rng.random((rows, columns // block)) < density, block, axis=1)
     return (rng.normal(size=(rows, columns)) * mask).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Choice of encodings, and the estimate of their sizes."""
+"""The encoding that each export format chooses for a layer, and the estimate of its size."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,11 @@ from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.storage import Pattern
 
 
-def weight(rows=256, columns=512, block=1, kept=0.05, *, role=sparse.FULLY_CONNECTED, beams=1, in_loop=True):
+def weight(
+    rows=256, columns=512, block=1, density=0.05, *, role=sparse.FULLY_CONNECTED, beams=1, in_loop=True
+):
     rng = np.random.default_rng(0)
-    mask = np.repeat(rng.random((rows, columns // block)) < kept, block, axis=1)
+    mask = np.repeat(rng.random((rows, columns // block)) < density, block, axis=1)
     mask = np.pad(mask, ((0, 0), (0, columns - mask.shape[1])))
     values = (rng.normal(size=(rows, columns)) * mask).astype(np.float32)
     return sparse.Weight(0, "layer", role, values.shape, values, beams, in_loop, ())
@@ -21,21 +23,21 @@ def weight(rows=256, columns=512, block=1, kept=0.05, *, role=sparse.FULLY_CONNE
 ARM64 = of_target("arm64")
 
 
-def with_full_row(given):
-    given.values[0] = 1.0
-    return given
+def with_full_row(matrix):
+    matrix.values[0] = 1.0
+    return matrix
 
 
-def layer(given, **options):
-    return Layer(given, Pattern.of(given.values), **options)
+def layer(matrix, **options):
+    return Layer(matrix, Pattern.of(matrix.values), **options)
 
 
-def chosen(given, format, **options):
-    return formats.choose(layer(given), format, ARM64, **options).encoding
+def chosen(matrix, format, **options):
+    return formats.choose(layer(matrix), format, ARM64, **options).encoding
 
 
 @pytest.mark.parametrize(
-    ("block", "kept", "pattern"),
+    ("block", "density", "pattern"),
     [
         (1, 1.0, "dense"),
         (1, 0.05, "unstructured"),
@@ -44,8 +46,8 @@ def chosen(given, format, **options):
         (16, 0.85, "1x16 blocks"),
     ],
 )
-def test_patterns_are_recognized(block, kept, pattern):
-    values = weight(block=block, kept=kept).values
+def test_patterns_are_recognized(block, density, pattern):
+    values = weight(block=block, density=density).values
     assert formats.pattern_name(Pattern.of(values)) == pattern
 
 
@@ -56,39 +58,39 @@ def test_patterns_are_recognized(block, kept, pattern):
         (weight(block=16), "int8", encodings.BLOCK16),
         # The more rows per call, the more zeros int8 blocks need to be as fast as dense int8.
         (weight(block=16, beams=64), "auto", encodings.BLOCK16),
-        (weight(block=16, kept=0.2), "auto", encodings.BLOCK16),
-        (weight(block=16, kept=0.2, beams=64), "auto", encodings.INT8),
-        (weight(block=16, kept=0.5, beams=8), "auto", encodings.INT8),
-        (weight(columns=500, block=4, kept=0.5, beams=64), "int8", encodings.INT8),
+        (weight(block=16, density=0.2), "auto", encodings.BLOCK16),
+        (weight(block=16, density=0.2, beams=64), "auto", encodings.INT8),
+        (weight(block=16, density=0.5, beams=8), "auto", encodings.INT8),
+        (weight(columns=500, block=4, density=0.5, beams=64), "int8", encodings.INT8),
         (weight(block=16), "fast", encodings.BLOCK4),
         (weight(block=16), "compact", encodings.SPARSE16),
         (weight(block=16), "dense", encodings.DENSE),
         (weight(block=16), "dense-int8", encodings.INT8),
-        (weight(kept=0.01), "dense-int8", encodings.INT8),
-        (weight(kept=0.05), "auto", encodings.CSR),
-        (weight(kept=0.05), "fast", encodings.BLOCK4),
-        (weight(kept=0.5), "int8", encodings.INT8),
-        (weight(block=4, kept=0.1), "auto", encodings.BLOCK4),
-        (weight(kept=1.0), "auto", encodings.FLOAT16),
-        (weight(kept=1.0), "fast", encodings.FLOAT16),
-        (weight(kept=1.0), "int8", encodings.INT8),
-        (weight(kept=1.0), "compact", encodings.FLOAT16),
+        (weight(density=0.01), "dense-int8", encodings.INT8),
+        (weight(density=0.05), "auto", encodings.CSR),
+        (weight(density=0.05), "fast", encodings.BLOCK4),
+        (weight(density=0.5), "int8", encodings.INT8),
+        (weight(block=4, density=0.1), "auto", encodings.BLOCK4),
+        (weight(density=1.0), "auto", encodings.FLOAT16),
+        (weight(density=1.0), "fast", encodings.FLOAT16),
+        (weight(density=1.0), "int8", encodings.INT8),
+        (weight(density=1.0), "compact", encodings.FLOAT16),
         # With many rows per call, dense products are faster, but sparse weights are smaller.
-        (weight(kept=0.1, beams=49, in_loop=False), "fast", encodings.FLOAT16),
-        (weight(kept=0.2, beams=5), "fast", encodings.FLOAT16),
-        (weight(kept=0.01), "auto", encodings.CSR),
-        (weight(kept=0.1, beams=3), "auto", encodings.CSR),
-        (weight(kept=0.1, beams=49, in_loop=False), "auto", encodings.SPARSE16),
-        (weight(10, 64, kept=0.05), "auto", encodings.DENSE),
-        (weight(role=sparse.CONVOLUTION, kept=1.0), "auto", encodings.FLOAT16),
+        (weight(density=0.1, beams=49, in_loop=False), "fast", encodings.FLOAT16),
+        (weight(density=0.2, beams=5), "fast", encodings.FLOAT16),
+        (weight(density=0.01), "auto", encodings.CSR),
+        (weight(density=0.1, beams=3), "auto", encodings.CSR),
+        (weight(density=0.1, beams=49, in_loop=False), "auto", encodings.SPARSE16),
+        (weight(10, 64, density=0.05), "auto", encodings.DENSE),
+        (weight(role=sparse.CONVOLUTION, density=1.0), "auto", encodings.FLOAT16),
         (weight(role=sparse.CONVOLUTION, in_loop=False), "fast", encodings.SPARSE16),
         (weight(role=sparse.CONVOLUTION), "compact", encodings.SPARSE32),
         (weight(role=sparse.CONVOLUTION), "dense-int8", encodings.FLOAT16),
         (weight(role=sparse.TABLE), "auto", encodings.SPARSE32),
         (weight(role=sparse.TABLE), "int8", encodings.SPARSE_INT8),
         (weight(role=sparse.TABLE), "dense-int8", encodings.INT8),
-        (weight(role=sparse.TABLE, kept=1.0), "fast", encodings.FLOAT16),
-        (weight(role=sparse.TABLE, kept=1.0), "int8", encodings.INT8),
+        (weight(role=sparse.TABLE, density=1.0), "fast", encodings.FLOAT16),
+        (weight(role=sparse.TABLE, density=1.0), "int8", encodings.INT8),
     ],
 )
 def test_choice(given, format, encoding):
@@ -116,23 +118,23 @@ def test_layers_beyond_the_limits_of_the_int8_kernel_get_another_encoding(given,
 
 
 def test_float32_replaces_float16_if_that_changes_captions():
-    for given, format, encoding in (
-        (weight(kept=1.0), "fast", encodings.DENSE),
+    for matrix, format, encoding in (
+        (weight(density=1.0), "fast", encodings.DENSE),
         (weight(), "compact", encodings.SPARSE32),
     ):
-        assert formats.choose(layer(given, float16=False), format, ARM64).encoding == encoding
+        assert formats.choose(layer(matrix, float16=False), format, ARM64).encoding == encoding
 
 
 @pytest.mark.parametrize("encoding", encodings.ENCODINGS)
 @pytest.mark.parametrize("columns", [256, 512, 4112])
 @pytest.mark.parametrize("role", [sparse.FULLY_CONNECTED, sparse.TABLE])
 def test_expected_bytes_are_the_encoded_bytes(encoding, columns, role):
-    given = weight(300, columns, 16, 0.2, role=role)
-    size = formats.expected_bytes(layer(given), encoding)
+    matrix = weight(300, columns, 16, 0.2, role=role)
+    size = formats.expected_bytes(layer(matrix), encoding)
     if encoding == encodings.DENSE:
-        assert size == given.values.nbytes
+        assert size == matrix.values.nbytes
     else:
-        actual = encodings.encode(encoding, given.values, table=given.role == sparse.TABLE).bytes
+        actual = encodings.encode(encoding, matrix.values, table=matrix.role == sparse.TABLE).bytes
         # Quantization adds zeros, and the single scale of a matrix is not counted.
         assert size == pytest.approx(actual, abs=12, rel=0.03 if encoding == encodings.SPARSE_INT8 else 0)
 

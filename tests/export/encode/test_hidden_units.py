@@ -23,8 +23,8 @@ def two_layers(activation="relu", *, axes=(8,), first=None, second=None, size=(6
     for layer, mask in zip(layers, (first, second), strict=True):
         kernel, bias = (rng.normal(size=weight.shape).astype(np.float32) for weight in layer.weights)
         layer.set_weights([kernel if mask is None else kernel * mask, bias])
-    given = rng.normal(size=(1, *axes, inputs)).astype(np.float32)
-    return model, model_graph(model), given
+    example = rng.normal(size=(1, *axes, inputs)).astype(np.float32)
+    return model, model_graph(model), example
 
 
 def without(units, count=256):
@@ -34,8 +34,12 @@ def without(units, count=256):
 def shapes(content):
     model = flatfile.read_model(content)
     graph = model.subgraphs[0]
-    products = [each for each in graph.operators if flatfile.builtin_name(model, each) == "FULLY_CONNECTED"]
-    return [tuple(map(int, graph.tensors[each.inputs[1]].shape)) for each in products]
+    products = [
+        operator
+        for operator in graph.operators
+        if flatfile.builtin_name(model, operator) == "FULLY_CONNECTED"
+    ]
+    return [tuple(map(int, graph.tensors[operator.inputs[1]].shape)) for operator in products]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +48,11 @@ def shapes(content):
 )
 def test_outputs_are_those_of_the_whole_model(activation, axes, check_outputs):
     no_inputs, no_outputs = without(range(0, 80)), without(range(70, 130))
-    model, dense, given = two_layers(activation, axes=axes, first=no_inputs, second=no_outputs[:, None])
+    model, dense, example = two_layers(activation, axes=axes, first=no_inputs, second=no_outputs[:, None])
     content, layers = encode_file(dense, "fast", rounded="nothing")
     assert shapes(content) == [(126, 64), (48, 126)]
     assert all("without units" in layer.reason for layer in layers)
-    check_outputs(content, given, np.asarray(model(given)), 1e-5)
+    check_outputs(content, example, np.asarray(model(example)), 1e-5)
 
 
 def test_the_report_counts_the_weights_of_the_model():
@@ -63,10 +67,10 @@ def test_the_report_counts_the_weights_of_the_model():
 
 
 def test_one_unit_stays_if_none_has_inputs(check_outputs):
-    model, dense, given = two_layers("gelu", first=without(range(256)))
+    model, dense, example = two_layers("gelu", first=without(range(256)))
     content, _ = encode_file(dense, "fast", rounded="nothing")
     assert shapes(content) == [(1, 64), (48, 1)]
-    check_outputs(content, given, np.asarray(model(given)), 1e-5)
+    check_outputs(content, example, np.asarray(model(example)), 1e-5)
 
 
 def test_blocks_are_removed_as_a_whole():

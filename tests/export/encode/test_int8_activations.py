@@ -43,12 +43,12 @@ def test_all_layers_multiply_int8_activations(mixed_network, prepared, interpret
         assert ends == {schema.TensorType.FLOAT32} and len(reports) == len(prepared.rounded)
         assert sum("int8 activations" in report.reason for report in reports) == len(names)
         assert len(names) == len(prepared.rounded) - floats
-        found = []
+        relative_errors = []
         for delegate in (True, False):
             run = interpreter(content, delegate)
             outputs = [run(image=image[None])["output_0"][0] for image in inputs[20:]]
-            found.append(np.linalg.norm(outputs - expected) / np.linalg.norm(expected))
-        return found
+            relative_errors.append(np.linalg.norm(outputs - expected) / np.linalg.norm(expected))
+        return relative_errors
 
     with_int8, with_floats = errors(0), errors(5)
     assert max(with_int8) < 0.1
@@ -75,10 +75,11 @@ def test_convolutions_without_zeros_are_expanded_once(mixed_network, prepared, i
     pruned = int8_activations.prepare(float32, sparse, [{"image": inputs[:1]}])
     files = [int8_activations.quantize(pruned, keep_zeros=keep_zeros) for keep_zeros in (True, False)]
     assert {report.encoding for report in files[0][1]} == {encodings.INT8}
-    found = {report.role: set() for report in files[1][1]}
+    role_encodings = {report.role: set() for report in files[1][1]}
     for report in files[1][1]:
-        found[report.role].add(report.encoding)
-    assert encodings.SPARSE_INT8 in found["convolution"] and found["fully connected"] == {encodings.INT8}
+        role_encodings[report.role].add(report.encoding)
+    assert encodings.SPARSE_INT8 in role_encodings["convolution"]
+    assert role_encodings["fully connected"] == {encodings.INT8}
     for delegate in (True, False):
         dense, sparse = (interpreter(content, delegate)(image=inputs[:1])["output_0"] for content, _ in files)
         np.testing.assert_array_equal(dense, sparse)

@@ -53,16 +53,16 @@ def test_the_joined_file_gives_the_results_of_encoder_and_decoder(files, images,
     for image in images:
         features = quantized(image=image[None])["features"]
         expected = decoder(features=features)
-        given = joined(image=image[None])
-        np.testing.assert_array_equal(given["token_ids"], expected["token_ids"])
-        np.testing.assert_allclose(given["scores"], expected["scores"], atol=1e-5)
+        results = joined(image=image[None])
+        np.testing.assert_array_equal(results["token_ids"], expected["token_ids"])
+        np.testing.assert_allclose(results["scores"], expected["scores"], atol=1e-5)
 
 
 def test_only_the_decoders_weights_of_a_joined_file_can_be_encoded(files):
     _, decoder, joined = (flatfile.read_model(content) for content in files)
-    found = sparse.find_weights(joined)
-    assert {weight.name for weight in found} == {weight.name for weight in sparse.find_weights(decoder)}
-    assert all(weight.role != sparse.CONVOLUTION for weight in found)
+    weights = sparse.find_weights(joined)
+    assert {weight.name for weight in weights} == {weight.name for weight in sparse.find_weights(decoder)}
+    assert all(weight.role != sparse.CONVOLUTION for weight in weights)
 
 
 def test_the_report_counts_the_encoders_weights(files, blocks_captioner, quantized):

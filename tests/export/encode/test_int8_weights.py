@@ -36,11 +36,11 @@ def test_rounding_for_the_inputs_of_a_layer_is_better_than_rounding_to_the_neare
         return np.linalg.norm(outputs - expected) / np.linalg.norm(expected)
 
     samples = [{"image": image[None]} for image in inputs[:40]]
-    found, _ = quantize_weights(float32, samples)
+    fitted, _ = quantize_weights(float32, samples)
     monkeypatch.setattr(int8_weights, "round_weights", lambda weights, _: round_to_nearest(weights))
     nearest, _ = quantize_weights(float32, samples)
-    assert error(found) < 0.7 * error(nearest)
-    assert error(found) < 0.02
+    assert error(fitted) < 0.7 * error(nearest)
+    assert error(fitted) < 0.02
 
 
 def test_dense_layers_and_convolutions_of_single_pixels_multiply_int8(check_outputs):

@@ -1,4 +1,4 @@
-"""Rewritten files on the runtime, compared with NumPy and with the dense file."""
+"""Files with sparse weights on the runtime, compared with NumPy and with the dense file."""
 
 import keras
 import numpy as np
@@ -12,10 +12,10 @@ from tfsparsecap_export.keras_to_tflite import graph
 from ..conftest import LAYER_ENCODINGS, rewritten
 
 
-def sparse_kernel(rows, columns, block=16, kept=0.25, seed=0):
+def sparse_kernel(rows, columns, block=16, density=0.25, seed=0):
     """In Keras's layout, (inputs, outputs)."""
     rng = np.random.default_rng(seed)
-    mask = np.repeat(rng.random((rows // block, columns)) < kept, block, axis=0)
+    mask = np.repeat(rng.random((rows // block, columns)) < density, block, axis=0)
     return (rng.normal(size=(rows, columns)) * mask).astype(np.float32)
 
 
@@ -179,12 +179,12 @@ def test_constants_are_aligned_to_16_bytes(layer):
 @pytest.mark.slow
 def test_weights_inside_the_loop_are_found(blocks_captioner, exported):
     dense = exported("blocks", "dense")[0].read_bytes()
-    found = {weight.values.tobytes(): weight for weight in sparse.find_weights(flatfile.read_model(dense))}
+    weights = {weight.values.tobytes(): weight for weight in sparse.find_weights(flatfile.read_model(dense))}
     cell = [
         np.asarray(kernel)
         for kernel in (blocks_captioner.cell.kernel, blocks_captioner.cell.recurrent_kernel)
     ]
-    lstm = found[np.ascontiguousarray(np.concatenate(cell).T).tobytes()]
+    lstm = weights[np.ascontiguousarray(np.concatenate(cell).T).tobytes()]
     assert (lstm.role, lstm.in_loop, lstm.rows_per_call) == (sparse.FULLY_CONNECTED, True, 3)
     for path, in_loop, rows in (
         ("output/kernel", True, 3),
@@ -193,7 +193,7 @@ def test_weights_inside_the_loop_are_found(blocks_captioner, exported):
         ("initial_hidden/kernel", False, 1),
     ):
         (kernel,) = [w for w in blocks_captioner.weights if w.path.endswith(path)]
-        weight = found[np.ascontiguousarray(np.asarray(kernel).T).tobytes()]
+        weight = weights[np.ascontiguousarray(np.asarray(kernel).T).tobytes()]
         assert (weight.role, weight.in_loop, weight.rows_per_call) == (sparse.FULLY_CONNECTED, in_loop, rows)
-    table = found[np.asarray(blocks_captioner.embedding.embeddings).tobytes()]
+    table = weights[np.asarray(blocks_captioner.embedding.embeddings).tobytes()]
     assert (table.role, table.in_loop) == (sparse.TABLE, True)

@@ -1,4 +1,4 @@
-"""Layers beyond the limits of the int8 1x16 kernel, on the runtime, compared with NumPy."""
+"""Layers that are split for the int8 1x16 kernel, on the runtime, compared with NumPy."""
 
 import keras
 import numpy as np
@@ -11,10 +11,10 @@ from tfsparsecap_export.keras_to_tflite import graph
 pytestmark = pytest.mark.slow
 
 
-def blocks(columns, outputs, kept, seed=0):
+def blocks(columns, outputs, density, seed=0):
     """A kernel in Keras's layout (inputs, outputs), sparse in blocks of 16 inputs."""
     rng = np.random.default_rng(seed)
-    mask = np.repeat(rng.random((-(-columns // 16), outputs)) < kept, 16, axis=0)[:columns]
+    mask = np.repeat(rng.random((-(-columns // 16), outputs)) < density, 16, axis=0)[:columns]
     return (rng.normal(size=(columns, outputs)) * mask).astype(np.float32)
 
 
@@ -28,7 +28,7 @@ def dense_model(kernel, activation=None, axes=()):
 
 
 @pytest.mark.parametrize(
-    ("columns", "kept", "bounds"),
+    ("columns", "density", "bounds"),
     [
         (32, 0.5, (0, 32)),
         (40, 0.5, (0, 48)),
@@ -38,11 +38,11 @@ def dense_model(kernel, activation=None, axes=()):
         (4096, 1.0, (0, 255 * 16, 4096)),
     ],
 )
-def test_the_number_of_parts_is_minimal(columns, kept, bounds):
-    values = np.ascontiguousarray(blocks(columns, 8, kept).T)
-    found = splitting.plan_split(values)
-    assert found.bounds == bounds
-    assert bool(str(found)) == (columns not in (32, 4096) or len(bounds) > 2)
+def test_the_number_of_parts_is_minimal(columns, density, bounds):
+    values = np.ascontiguousarray(blocks(columns, 8, density).T)
+    plan = splitting.plan_split(values)
+    assert plan.bounds == bounds
+    assert bool(str(plan)) == (columns not in (32, 4096) or len(bounds) > 2)
 
 
 def test_no_part_exceeds_the_kernels_limits():
@@ -58,15 +58,15 @@ def test_no_part_exceeds_the_kernels_limits():
 
 
 @pytest.mark.parametrize(
-    ("columns", "kept", "activation", "axes"),
+    ("columns", "density", "activation", "axes"),
     [(100, 0.2, None, ()), (100, 0.2, "relu", (5,)), (5000, 0.05, "relu", ()), (4200, 1.0, None, (3,))],
 )
-def test_a_split_layer_gives_numpys_product(check_outputs, columns, kept, activation, axes):
-    kernel = blocks(columns, 64, kept)
+def test_a_split_layer_gives_numpys_product(check_outputs, columns, density, activation, axes):
+    kernel = blocks(columns, 64, density)
     model, bias = dense_model(kernel, activation, axes)
     dense = graph.model_graph(model)
     content, layers = encode_file(dense, "auto", words=1)
-    if kept == 1.0:  # no format chooses full blocks; split them anyway
+    if density == 1.0:  # no format chooses full blocks; split them anyway
         file = flatfile.read_model(dense)
         (weight,) = sparse.find_weights(file)
         splitting.apply(file, weight, splitting.plan_split(weight.values), "kernel")

@@ -1,4 +1,4 @@
-"""Reading and writing; damaged and malicious files are rejected quickly, with one sentence."""
+"""Reading and writing .tflite files; damaged and malicious ones are rejected quickly, with one sentence."""
 
 import os
 import struct
@@ -35,9 +35,9 @@ def tiny_model(weights=None):
     operator.builtinOptions = schema.FullyConnectedOptionsT()
     graph.operators, graph.inputs = [operator], np.array([0], np.int32)
     graph.outputs = np.array([2], np.int32)
-    signature, given, made = schema.SignatureDefT(), schema.TensorMapT(), schema.TensorMapT()
-    given.name, given.tensorIndex, made.name, made.tensorIndex = b"x", 0, b"y", 2
-    signature.signatureKey, signature.inputs, signature.outputs = b"run", [given], [made]
+    signature, input_map, output_map = schema.SignatureDefT(), schema.TensorMapT(), schema.TensorMapT()
+    input_map.name, input_map.tensorIndex, output_map.name, output_map.tensorIndex = b"x", 0, b"y", 2
+    signature.signatureKey, signature.inputs, signature.outputs = b"run", [input_map], [output_map]
     model.signatureDefs = [signature]
     return model
 
@@ -55,8 +55,8 @@ def test_a_written_model_is_read_again():
 def test_the_runtime_reads_a_written_model(interpreter):
     weights = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
     inputs = np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)
-    given = interpreter(flatfile.write_model(tiny_model(weights)))(x=inputs)["y"]
-    np.testing.assert_allclose(given, inputs @ weights.T, atol=1e-4)
+    output = interpreter(flatfile.write_model(tiny_model(weights)))(x=inputs)["y"]
+    np.testing.assert_allclose(output, inputs @ weights.T, atol=1e-4)
 
 
 def large_model(offset, size, content=b"\1\2\3\4" * 2048):

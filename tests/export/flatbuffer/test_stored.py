@@ -1,4 +1,4 @@
-"""Descriptions of constants, compared with the runtime's and with NumPy."""
+"""How the weights of a .tflite file are stored, compared with the runtime's and with NumPy."""
 
 import numpy as np
 import pytest
@@ -69,8 +69,8 @@ def test_zeros_are_counted_in_every_type(tensor_type, data, count, nonzeros):
     if tensor_type == "UINT8":  # the zero point, 7, represents zero
         tensor.quantization = schema.QuantizationParametersT()
         tensor.quantization.scale, tensor.quantization.zeroPoint = np.ones(1, np.float32), np.array([7])
-    found = stored.describe(
+    description = stored.describe(
         [tensor], data.view(np.uint8), role=stored.OTHER, behind=(), in_loop=False, counted=set()
     )
-    assert (found.nonzeros, found.weights, found.problem) == (nonzeros, count, "")
-    assert found.sparsity == pytest.approx(1 - nonzeros / count)
+    assert (description.nonzeros, description.weights, description.problem) == (nonzeros, count, "")
+    assert description.sparsity == pytest.approx(1 - nonzeros / count)

@@ -12,12 +12,12 @@ from ..conftest import prune
 pytestmark = pytest.mark.slow
 
 
-def model_of(cell, inputs=32, kept=0.2, **options):
+def model_of(cell, inputs=32, density=0.2, **options):
     keras.utils.set_random_seed(1)
     layer = getattr(keras.layers, cell)(48, **{"bias_initializer": "random_normal", **options})
     model = keras.Sequential([keras.Input((5, inputs)), layer, keras.layers.Dense(4)])
-    if kept < 1:
-        prune(model, 1, kept)
+    if density < 1:
+        prune(model, 1, density)
     return model
 
 
@@ -40,19 +40,19 @@ def products(content):
 )
 def test_fused_cells_give_the_outputs_of_keras(cell, inputs, options):
     model = model_of(cell, inputs, **options)
-    given = np.random.default_rng(0).normal(size=(3, 5, inputs)).astype("float32")
-    expected = np.asarray(model(given))
+    batch = np.random.default_rng(0).normal(size=(3, 5, inputs)).astype("float32")
+    expected = np.asarray(model(batch))
     with rnn_fusion.fuse_rnn_kernels(model):
-        np.testing.assert_allclose(np.asarray(model(given)), expected, atol=1e-6)
-    np.testing.assert_array_equal(np.asarray(model(given)), expected)
+        np.testing.assert_allclose(np.asarray(model(batch)), expected, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(model(batch)), expected)
 
 
 @pytest.mark.parametrize(
-    ("cell", "kept", "count"), [("LSTM", 0.2, 1), ("LSTM", 1, 1), ("GRU", 0.2, 1), ("GRU", 1, 2)]
+    ("cell", "density", "count"), [("LSTM", 0.2, 1), ("LSTM", 1, 1), ("GRU", 0.2, 1), ("GRU", 1, 2)]
 )
-def test_fused_cells_need_one_product_per_step(cell, kept, count):
+def test_fused_cells_need_one_product_per_step(cell, density, count):
     # The Dense layer adds one product.
-    assert products(graph.model_graph(model_of(cell, kept=kept))) == count + 1
+    assert products(graph.model_graph(model_of(cell, density=density))) == count + 1
 
 
 def test_cells_of_captioners_are_fused_and_reported(blocks_captioner, exported):

@@ -26,14 +26,14 @@ def test_saved_models_are_converted_as_by_the_public_converter(tmp_path):
     signature = module.call.get_concrete_function(tf.TensorSpec((1, 3), tf.float32, name="x"))
     tf.saved_model.save(module, tmp_path, signatures={"call": signature})
     expected = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path), signature_keys=["call"]).convert()
-    found, expected = (
+    converted_model, expected = (
         flatfile.read_model(content)
         for content in (internals.convert_saved_model(str(tmp_path), "call"), expected)
     )
-    assert [one.signatureKey for one in found.signatureDefs] == [b"call"]
-    for mine, other in zip(found.subgraphs[0].tensors, expected.subgraphs[0].tensors, strict=True):
+    assert [definition.signatureKey for definition in converted_model.signatureDefs] == [b"call"]
+    for mine, other in zip(converted_model.subgraphs[0].tensors, expected.subgraphs[0].tensors, strict=True):
         assert (mine.name, mine.type, mine.shape.tolist()) == (other.name, other.type, other.shape.tolist())
-    codes = [[one.builtinCode for one in model.operatorCodes] for model in (found, expected)]
+    codes = [[code.builtinCode for code in model.operatorCodes] for model in (converted_model, expected)]
     assert codes[0] == codes[1]
 
 

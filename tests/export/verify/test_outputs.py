@@ -67,8 +67,8 @@ def compare(classifier, shift, int8=True, count=20):
 
 def test_probabilities_are_compared_before_the_softmax(classifier):
     small = np.array([0.1, 0, 0, -0.1], np.float32)
-    found = compare(classifier, small)
-    assert found.rms_error > 0.01 and found.same_class >= 0.9
+    verification = compare(classifier, small)
+    assert verification.rms_error > 0.01 and verification.same_class >= 0.9
     with pytest.raises(verify.OutputsDiffer, match="of the largest output"):
         compare(classifier, small, int8=False)
     with pytest.raises(
@@ -123,8 +123,8 @@ def test_classes_may_differ_in_a_few_places(monkeypatch):
         monkeypatch.setattr(type(call), "__call__", lambda *_: {"output_0": expected})
         return verify.verify_outputs(call, content, [{"x": rows[None]}], all_float=not int8)
 
-    found = compare(1, int8=False)
-    assert (found.error, found.same_class) == (pytest.approx(0.01), pytest.approx(0.99))
+    verification = compare(1, int8=False)
+    assert (verification.error, verification.same_class) == (pytest.approx(0.01), pytest.approx(0.99))
     with pytest.raises(verify.OutputsDiffer, match=r"2.0% of the integers of output_0"):
         compare(2, int8=False)
     assert compare(15, int8=True).same_class == pytest.approx(0.85)

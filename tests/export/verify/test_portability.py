@@ -51,11 +51,11 @@ def warnings_of(path):
 def is_right(run, weights):
     """Whether a runtime loads a file and computes the same product as NumPy."""
     try:
-        (given,) = run().values()
+        (output,) = run().values()
     except (RuntimeError, ValueError, tflite_2_16.RuntimeFailure):
         return False
     expected = INPUTS["x"] @ weights.T
-    return bool(np.abs(given - expected).max() < 0.03 * np.abs(expected).max())
+    return bool(np.abs(output - expected).max() < 0.03 * np.abs(expected).max())
 
 
 def is_right_on_litert(content, weights):
@@ -82,9 +82,9 @@ def is_right_on_litert(content, weights):
 def test_files_of_tensorflows_converter_are_warned_about_if_litert_is_wrong(
     converted, written, kind, block, warning
 ):
-    found = warnings_of(written(converted[kind]))
+    text = warnings_of(written(converted[kind]))
     assert is_right_on_litert(converted[kind], sparse_weights(block)) == (warning is None)
-    assert found == "" if warning is None else warning in found
+    assert text == "" if warning is None else warning in text
 
 
 @pytest.mark.parametrize("version", [4, 8])
@@ -93,9 +93,9 @@ def test_sparse_layers_are_warned_about_if_a_runtime_is_wrong(written, store, bl
     weights = sparse_weights(block, 0.4)
     content = sparse_layer(weights, store(weights), version)
     path = written(content)
-    found = warnings_of(path)
-    assert ("XNNPACK, on by default" in found) == (version != 8)
-    assert ("no kernel for sparse" in found) == (not supported)
+    text = warnings_of(path)
+    assert ("XNNPACK, on by default" in text) == (version != 8)
+    assert ("no kernel for sparse" in text) == (not supported)
     assert is_right_on_litert(content, weights) == (supported and version == 8)
     for xnnpack in (True, False):
         right = is_right(lambda: tflite_2_16.run(path, INPUTS, xnnpack=xnnpack), weights)  # noqa: B023
@@ -107,11 +107,12 @@ def test_sparse_layers_are_warned_about_if_a_runtime_is_wrong(written, store, bl
 
 def test_layers_beyond_the_limits_of_the_int8_kernel_are_warned_about(written):
     wide, full, fits = (
-        sparse_weights(16, kept, (16, inputs)) for kept, inputs in ((0.05, 4112), (1.0, 4096), (0.5, 4096))
+        sparse_weights(16, density, (16, inputs))
+        for density, inputs in ((0.05, 4112), (1.0, 4096), (0.5, 4096))
     )
     for weights, message in ((wide, "4112 inputs"), (full, "256 blocks in a row"), (fits, None)):
-        found = warnings_of(written(sparse_layer(weights, encodings.encode(encodings.BLOCK16, weights), 8)))
-        assert found == "" if message is None else message in found
+        text = warnings_of(written(sparse_layer(weights, encodings.encode(encodings.BLOCK16, weights), 8)))
+        assert text == "" if message is None else message in text
 
 
 @pytest.mark.parametrize("damage", ["indices", "segments", "values"])
@@ -137,15 +138,17 @@ def test_nan_and_custom_operators_are_warned_about(written):
         code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
         code.customCode = name
         model.operatorCodes.append(code)
-    found = warnings_of(written(flatfile.write_model(model)))
-    assert "NaN or infinity" in found
-    assert "must include TFLite's Flex delegate" in found and "MyOperator is a custom operator" in found
+    text = warnings_of(written(flatfile.write_model(model)))
+    assert "NaN or infinity" in text
+    assert "must include TFLite's Flex delegate" in text and "MyOperator is a custom operator" in text
 
 
 def test_operator_versions_that_android_lacks_are_warned_about(converted, written):
-    found = warnings(read_contents(written(converted["dynamic range"])))
-    assert len(found) == 1
-    assert re.search(r"TFLite 2\.16\.1.*FULLY_CONNECTED up to version 11, the file has version 12", found[0])
+    messages = warnings(read_contents(written(converted["dynamic range"])))
+    assert len(messages) == 1
+    assert re.search(
+        r"TFLite 2\.16\.1.*FULLY_CONNECTED up to version 11, the file has version 12", messages[0]
+    )
 
 
 def test_the_android_library_accepts_each_operator_up_to_its_newest_version(written):
@@ -157,9 +160,9 @@ def test_the_android_library_accepts_each_operator_up_to_its_newest_version(writ
         tflite_2_16.run(written(flatfile.write_model(model)), INPUTS)
 
     newest = {name: newest_version(name) for name in OPERATORS if name != "CUSTOM"}
-    known = {name: version for name, version in newest.items() if version}
-    assert len(known) > 150
-    run(known)
+    supported = {name: version for name, version in newest.items() if version}
+    assert len(supported) > 150
+    run(supported)
     for name, version in newest.items():
         if version == 1 and len(name) % 4:
             continue  # a sample of the operators with a single version is enough

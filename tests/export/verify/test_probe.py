@@ -28,10 +28,10 @@ def path(tmp_path, four_megabytes):
     not sys.platform.startswith("linux"), reason="other systems do not report memory like this"
 )
 def test_memory_is_that_of_the_weights_and_their_packed_copy(path):
-    found = probe.probe(path)
+    result = probe.probe(path)
     # 4 MiB in the file and 4 MiB packed by XNNPACK; the runtime's code and its graph are some megabytes.
-    assert 8 << 20 < found.peak_bytes < 24 << 20
-    assert found.load_ms > 0
+    assert 8 << 20 < result.peak_bytes < 24 << 20
+    assert result.load_ms > 0
 
 
 def test_a_file_that_the_runtime_does_not_load_is_an_input_error(path, four_megabytes):

@@ -89,9 +89,9 @@ def slim(tmp_path_factory):
         v1.get_variable("InceptionV1/Logits/Conv2d_0c_1x1/biases", [1001])
         session.run(v1.global_variables_initializer())
         old = v1.train.Saver(write_version=v1.train.SaverDef.V1)
-        one = old.save(session, str(folder / "inception_v1.ckpt"))
+        checkpoint = old.save(session, str(folder / "inception_v1.ckpt"))
         several = v1.train.Saver().save(session, str(folder / "several.ckpt"))
-        return one, several, image, session.run(ends)
+        return checkpoint, several, image, session.run(ends)
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +101,18 @@ def network():
 
 @pytest.mark.parametrize("kind", ["one", "index"])
 def test_a_checkpoint_gives_the_activations_of_its_network(slim, kind):
-    one, several, image, expected = slim
-    path = {"one": one, "index": f"{several}.index"}[kind]
+    checkpoint, several, image, expected = slim
+    path = {"one": checkpoint, "index": f"{several}.index"}[kind]
     network = inception_v1(SIZE)
     load_slim_checkpoint(network, path)
     names = {name: name if name.startswith("Mixed") else f"{name}_Relu" for name in expected}
     layers = {name: network.get_layer(ours).output for name, ours in names.items()}
-    given = keras.Model(network.input, layers)(image)
+    activations = keras.Model(network.input, layers)(image)
     assert len(expected) == 12
     for name, values in expected.items():
         assert values.std() > 0.1
-        np.testing.assert_allclose(given[name], values, atol=1e-5 * np.abs(values).max(), err_msg=name)
-    np.testing.assert_array_equal(network(image), given["Mixed_5c"])
+        np.testing.assert_allclose(activations[name], values, atol=1e-5 * np.abs(values).max(), err_msg=name)
+    np.testing.assert_array_equal(network(image), activations["Mixed_5c"])
 
 
 def test_the_number_of_weights_follows_from_the_published_table(network):
@@ -189,10 +189,10 @@ def test_unsuitable_checkpoints_are_rejected_and_change_nothing(slim, tmp_path, 
     [("one", "cut"), ("one", "empty"), ("index", "overwritten"), ("index", "absent"), ("data", "absent")],
 )
 def test_damaged_checkpoints_are_rejected_and_change_nothing(slim, tmp_path, network, kind, damage):
-    one, several, *_ = slim
+    checkpoint, several, *_ = slim
     path = tmp_path / "bad.ckpt"
     if kind == "one":
-        victim = shutil.copy(one, path)
+        victim = shutil.copy(checkpoint, path)
     else:
         for end in ("index", "data-00000-of-00001"):
             shutil.copy(f"{several}.{end}", f"{path}.{end}")

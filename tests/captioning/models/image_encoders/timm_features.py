@@ -48,7 +48,7 @@ def main():
     import timm
     import torch
 
-    found = {}
+    arrays = {}
     for name, (timm_name, size) in NETWORKS.items():
         network = timm.create_model(timm_name).eval()
         shapes = {key: list(value.shape) for key, value in network.state_dict().items()}
@@ -61,8 +61,8 @@ def main():
         with torch.no_grad():
             features = network.forward_features(torch.from_numpy(pixels)).numpy().transpose(0, 2, 3, 1)
         print(name, features.shape, features.std())
-        found[name], found[f"{name}.shapes"] = features[0, ..., CHANNELS], json.dumps(shapes)
-    np.savez_compressed(FILE, **found)
+        arrays[name], arrays[f"{name}.shapes"] = features[0, ..., CHANNELS], json.dumps(shapes)
+    np.savez_compressed(FILE, **arrays)
 
 
 if __name__ == "__main__":
