@@ -98,114 +98,187 @@ def encode_file(
     Returns:
         The bytes of the new file, and a report on each constant. The same input gives the same bytes.
     """
-    model, costs = flatfile.read_model(dense), costs or of_target(DEFAULT_TARGET)
-    compact.complete_names(model)
-    sparse.separate_shapes(model)
-    sparse.separate_roles(model)
-
-    # Weights without some hidden units -> source and non-zero weights of the whole weight.
-    slimmed: dict[bytes, tuple[Source, int]] = {}
-
-    def source_of(weight):
-        unknown = Source(weight.name, weight.values.size)
-        key = content_key(weight.values)
-        return slimmed[key][0] if key in slimmed else (sources or {}).get(key, unknown)
-
-    def format_of(weight):
-        is_kept = format in formats.INT8_FORMATS and layer_name(source_of(weight).name) in keep_float
-        return "fast" if is_kept else format
-
+    file = _File(dense, format, sources or {}, keep_float, costs or of_target(DEFAULT_TARGET))
     if format not in ("dense", "dense-int8"):
-
-        def costs_of(hidden):
-            layers = [Layer(weight, Pattern.of(weight.values)) for weight in (hidden.first, hidden.second)]
-            return formats.expected_costs(layers, [format_of(layer.weight) for layer in layers], costs)
-
-        while (hidden := hidden_units.worth_removing(model, costs_of)) is not None:
-            for before, after in zip(
-                (hidden.first, hidden.second), hidden_units.remove(model, hidden), strict=True
-            ):
-                before_key = content_key(before.values)
-                if before_key in slimmed:
-                    nonzeros = slimmed[before_key][1]
-                else:
-                    nonzeros = int(np.count_nonzero(before.values))
-                slimmed[content_key(after)] = source_of(before), nonzeros
-    # Buffer of each part of a split weight -> its columns without padding, what was done, and its source.
-    split = {}
-    for weight in sparse.find_weights(model):
-        layer = Layer(weight, Pattern.of(weight.values))
-        if formats.wants_block16(layer, format_of(weight), costs) and splitting.can_split(model, weight):
-            plan = splitting.plan_split(weight.values)
-            if str(plan):
-                origin = source_of(weight)
-                parts = splitting.apply(model, weight, plan, origin.name)
-                split.update({buffer: (columns, f" ({plan})", origin) for buffer, columns in parts.items()})
-
-    roles = (sparse.FULLY_CONNECTED, sparse.TABLE, sparse.CONVOLUTION)
-    roundable = {"all": roles, "convolutions": (sparse.CONVOLUTION,), "nothing": ()}[rounded]
-    weights = sparse.find_weights(model)
-    products = ordering.products(model, weights)
-    layers = [
-        Layer(
-            weight,
-            Pattern.of(weight.values),
-            float16=weight.role in roundable and encodings.fits_float16(weight.values),
-        )
-        for weight in weights
+        file.remove_hidden_units()
+    file.split_weights()
+    layers = file.layers(rounded)
+    choices = file.choices(layers)
+    origins = [file.origin(layer.weight) for layer in layers]
+    reordered, sizes = file.store(layers, choices)
+    reports = [
+        file.report(layer, choice, size, words)
+        for layer, choice, size in zip(layers, choices, sizes, strict=True)
     ]
-    choices = [formats.choose(layer, format_of(layer.weight), costs) for layer in layers]
-    int8 = (encodings.BLOCK16, encodings.INT8)
-    if any(choice.encoding in int8 for choice in choices):
-        choices = [
-            formats.choose(layer, format_of(layer.weight), costs, int8_tables=True) for layer in layers
+    reports = _counted_once(reports, origins, [file.stored(layer.weight) for layer in layers])
+    for product, order in reordered:
+        ordering.apply(file.model, product, order)
+    compact.share_equal_buffers(file.model)
+    compact.drop_unused(file.model)
+    (compact.complete_names if names else compact.drop_names)(file.model)
+    return flatfile.write_model(file.model), reports
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A part of a split weight: its columns without padding, how it was split, and what it is a part of."""
+
+    columns: int
+    plan: str
+    origin: Source
+
+
+class _File:
+    """A file between its dense and its encoded form; the arguments are those of `encode_file`."""
+
+    def __init__(
+        self,
+        dense: bytes,
+        format: str,
+        sources: dict[bytes, Source],
+        keep_float: Collection[str],
+        costs: Costs,
+    ) -> None:
+        self.model = flatfile.read_model(dense)
+        compact.complete_names(self.model)
+        sparse.separate_shapes(self.model)
+        sparse.separate_roles(self.model)
+        self._format, self._costs = format, costs
+        self._sources, self._keep_float = sources, keep_float
+        #: Key of a weight without some hidden units -> source and non-zero weights of the whole weight.
+        self._slimmed: dict[bytes, tuple[Source, int]] = {}
+        #: Buffer of a part of a split weight -> the part.
+        self._parts: dict[int, _Part] = {}
+
+    def source(self, weight: sparse.Weight) -> Source:
+        """The Keras weight that it comes from; one with the tensor's name if that is not known."""
+        key = content_key(weight.values)
+        if key in self._slimmed:
+            return self._slimmed[key][0]
+        return self._sources.get(key, Source(weight.name, weight.values.size))
+
+    def origin(self, weight: sparse.Weight) -> Source:
+        """The source of the weight, or of that which it is a part of: the same object for all parts."""
+        part = self._parts.get(weight.buffer)
+        return part.origin if part else self.source(weight)
+
+    def remove_hidden_units(self) -> None:
+        """Removes hidden units without inputs or outputs where that pays."""
+
+        def expected_costs(hidden: hidden_units.Hidden) -> tuple[float, int]:
+            layers = [Layer(weight, Pattern.of(weight.values)) for weight in (hidden.first, hidden.second)]
+            return formats.expected_costs(
+                layers, [self._format_of(layer.weight) for layer in layers], self._costs
+            )
+
+        while (hidden := hidden_units.worth_removing(self.model, expected_costs)) is not None:
+            slim_values = hidden_units.remove(self.model, hidden)
+            for weight, values in zip((hidden.first, hidden.second), slim_values, strict=True):
+                _, nonzeros = self._slimmed.get(
+                    content_key(weight.values), (None, int(np.count_nonzero(weight.values)))
+                )
+                self._slimmed[content_key(values)] = self.source(weight), nonzeros
+
+    def split_weights(self) -> None:
+        """Splits the weights that the kernel of int8 blocks can multiply in parts only."""
+        for weight in sparse.find_weights(self.model):
+            layer = Layer(weight, Pattern.of(weight.values))
+            in_blocks = formats.wants_block16(layer, self._format_of(weight), self._costs)
+            if not in_blocks or not splitting.can_split(self.model, weight):
+                continue
+            plan, source = splitting.plan_split(weight.values), self.source(weight)
+            if str(plan):
+                for buffer, columns in splitting.apply(self.model, weight, plan, source.name).items():
+                    self._parts[buffer] = _Part(columns, f" ({plan})", source)
+
+    def layers(self, rounded: str) -> list[Layer]:
+        """All weights, and which of them may be rounded to float16."""
+        roles = (sparse.FULLY_CONNECTED, sparse.TABLE, sparse.CONVOLUTION)
+        roundable = {"all": roles, "convolutions": (sparse.CONVOLUTION,), "nothing": ()}[rounded]
+        return [
+            Layer(
+                weight,
+                Pattern.of(weight.values),
+                float16=weight.role in roundable and encodings.fits_float16(weight.values),
+            )
+            for weight in sparse.find_weights(self.model)
         ]
-    changes, orders, reports, origins = [], {}, [], []
-    for layer, choice in zip(layers, choices, strict=True):
-        weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
-        source = source_of(weight)
-        sparse.rename(model, weight, source.name)
-        size = values.nbytes
-        if encoding != encodings.DENSE:
+
+    def choices(self, layers: Sequence[Layer]) -> list[formats.Choice]:
+        """The encoding of each layer. If any is int8, tables are as well."""
+        requested = [self._format_of(layer.weight) for layer in layers]
+
+        def chosen(int8_tables: bool) -> list[formats.Choice]:
+            return [
+                formats.choose(layer, format, self._costs, int8_tables=int8_tables)
+                for layer, format in zip(layers, requested, strict=True)
+            ]
+
+        choices = chosen(int8_tables=False)
+        has_int8 = any(choice.encoding in (encodings.BLOCK16, encodings.INT8) for choice in choices)
+        return chosen(int8_tables=True) if has_int8 else choices
+
+    def store(
+        self, layers: Sequence[Layer], choices: Sequence[formats.Choice]
+    ) -> tuple[list[tuple[ordering.Product, np.ndarray]], list[int]]:
+        """Stores the weights.
+
+        Returns:
+            The products whose outputs have a new order, with the order; the bytes of each weight.
+        """
+        products = ordering.products(self.model, [layer.weight for layer in layers])
+        changes, reordered, sizes = [], [], []
+        for layer, choice in zip(layers, choices, strict=True):
+            weight, encoding, values = layer.weight, choice.encoding, layer.weight.values
+            sparse.rename(self.model, weight, self.source(weight).name)
+            if encoding == encodings.DENSE:
+                sizes.append(values.nbytes)
+                continue
             if encoding in (encodings.CSR, encodings.BLOCK4, encodings.SPARSE32) and layer.float16:
                 values = encodings.round_to_float16(values)
             is_multiplied = encodings.ENCODINGS[encoding].multiplied
             if weight.buffer in products and is_multiplied and len(values) >= formats.MIN_SORTED_OUTPUTS:
-                order = orders[weight.buffer] = ordering.order_of(values, encoding)
+                order = ordering.order_of(values, encoding)
+                reordered.append((products[weight.buffer], order))
                 values = values[order]
             changes.append(sparse.change(weight, encoding, values))
-            size = changes[-1].encoded.bytes
-        columns, how, origin = split.get(weight.buffer, (weight.shape[-1], "", source))
-        origins.append(origin)
-        report = LayerReport(
+            sizes.append(changes[-1].encoded.bytes)
+        sparse.rewrite(self.model, changes)
+        return reordered, sizes
+
+    def stored(self, weight: sparse.Weight) -> np.ndarray:
+        """What the buffer of a weight contains."""
+        return np.ascontiguousarray(self.model.buffers[weight.buffer].data)
+
+    def report(self, layer: Layer, choice: formats.Choice, size: int, words: int) -> LayerReport:
+        """How a weight of `size` bytes is stored."""
+        weight, source = layer.weight, self.source(layer.weight)
+        part = self._parts.get(weight.buffer)
+        columns = part.columns if part else weight.shape[-1]
+        weights = min(source.weights, weight.values.size // weight.shape[-1] * columns)
+        nonzeros = layer.pattern.nonzeros if source.weights else 0
+        reason = choice.reason + (part.plan if part else "")
+        key = content_key(weight.values)
+        if key in self._slimmed:
+            weights, nonzeros = source.weights, self._slimmed[key][1]
+            reason += _SLIMMED
+        return LayerReport(
             name=source.name,
             role=weight.role,
             shape=(*weight.shape[:-1], columns),
             pattern=formats.pattern_name(layer.pattern),
-            weights=min(source.weights, weight.values.size // weight.shape[-1] * columns),
-            nonzeros=layer.pattern.nonzeros if source.weights else 0,
-            encoding=encoding,
+            weights=weights,
+            nonzeros=nonzeros,
+            encoding=choice.encoding,
             bytes=size,
-            expected_ms=formats.expected_ms(layer, encoding, words, costs),
-            reason=choice.reason + how,
+            expected_ms=formats.expected_ms(layer, choice.encoding, words, self._costs),
+            reason=reason,
         )
-        weight_key = content_key(weight.values)
-        if weight_key in slimmed:
-            full_source, nonzeros = slimmed[weight_key]
-            reason = report.reason + _SLIMMED
-            report = dataclasses.replace(
-                report, weights=full_source.weights, nonzeros=nonzeros, reason=reason
-            )
-        reports.append(report)
-    sparse.rewrite(model, changes)
-    stored = [np.ascontiguousarray(model.buffers[weight.buffer].data) for weight in weights]
-    reports = _counted_once(reports, origins, stored)
-    for buffer, order in orders.items():
-        ordering.apply(model, products[buffer], order)
-    compact.share_equal_buffers(model)
-    compact.drop_unused(model)
-    (compact.complete_names if names else compact.drop_names)(model)
-    return flatfile.write_model(model), reports
+
+    def _format_of(self, weight: sparse.Weight) -> str:
+        """The format of a weight: that of the file, or a float one for what stays float."""
+        is_kept = layer_name(self.source(weight).name) in self._keep_float
+        return "fast" if is_kept and self._format in formats.INT8_FORMATS else self._format
 
 
 def _counted_once(
