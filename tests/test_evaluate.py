@@ -45,6 +45,7 @@ def test_scores_of_a_run_are_written_into_its_folder(capsys, copied_run):
     assert len(json.loads((copied_run / "captions_validation.json").read_text())) == 3
 
 
+@pytest.mark.slow
 def test_scores_on_other_data_do_not_overwrite_those_of_the_run(capsys, copied_run, tmp_path):
     config = load_config(copied_run / "config.yaml")
     RunFolder(copied_run).write_json("data", {"data": "mine", "sha256": load_data(config).digest()})

@@ -129,6 +129,7 @@ def sentence(capsys, *argv):
     return line
 
 
+@pytest.mark.slow
 def test_mistakes_are_reported_and_nothing_is_written(tiny_run, tmp_path, capsys):
     output = ["--output", tmp_path / "new"]
     width = ["--encoder-width", "0.5"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from safetensors.numpy import save_file
 from tfsparsecap_export.flatbuffer import model_file
@@ -16,6 +17,7 @@ CAT = Path(__file__).resolve().parents[2] / "docs" / "images" / "photographs" / 
 CONVOLUTIONS = 48  # of EfficientNet-Lite0 without the last one
 
 
+@pytest.mark.slow
 def test_its_features_are_those_that_the_runtime_computes(tmp_path):
     path = captioner_path("small")
     save_file(encoder_weights(path, 0), tmp_path / "encoder.safetensors")

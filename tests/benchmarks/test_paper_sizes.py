@@ -9,6 +9,7 @@ from benchmarks.paper_sizes import PAPER_CAPTIONERS
 PARAMETERS = {"up_down": 53_149_537, "ort": 55_442_752, "acort": 14_979_347}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_sizes_are_those_of_the_papers(name):
     assert PAPER_CAPTIONERS[name].make(20).count_params() == PARAMETERS[name]

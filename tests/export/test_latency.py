@@ -32,6 +32,7 @@ def blocks(sparsity: float = 0.9) -> sc.Supermask:
     return sc.Supermask(sparsity, total_steps=4, block_shape=(16, 1))
 
 
+@pytest.mark.slow
 def test_a_file_meets_its_budget(tmp_path):
     model = transformer()
     dense = export(model, tmp_path / "dense.tflite", "dense-int8").speedup.ms
@@ -48,6 +49,7 @@ def test_a_file_meets_its_budget(tmp_path):
     assert channels == pytest.approx(dense / 2, rel=0.15)
 
 
+@pytest.mark.slow
 def test_zeros_come_first(tmp_path):
     """With one row, zeros in blocks suffice, so that all units stay."""
     model = perceptron()
@@ -57,6 +59,7 @@ def test_zeros_come_first(tmp_path):
     assert pruned_to(perceptron(), budget, sc.Supermask(0.95, total_steps=4)).layers[0].units < 1024
 
 
+@pytest.mark.slow
 def test_a_budget_that_cannot_be_met_is_refused():
     message = (
         r"takes 0\.\d+ ms on x86_64 with 90% zeros in blocks, and at least 0\.\d+ ms with fewer channels"

@@ -45,6 +45,7 @@ def with_zeros(model, sparsity):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "millions"), [(1.0, 569), (0.25, 41)])
 def test_flops_of_mobilenet_are_the_published_ones(width, millions):
     """Howard et al., "MobileNets", table 6, of an image of 224 x 224 and with the classifier."""

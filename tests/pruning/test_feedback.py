@@ -66,6 +66,7 @@ def made(method, cls=keras.Sequential, **options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cls", "weights"), [(Passes, ()), (Ordered, (np.ones(len(X)),))])
 def test_fit_passes_the_logs_of_each_epoch_to_the_method_which_may_stop_it(cls, weights):
     method = Listener(stop_after=3)

@@ -190,6 +190,7 @@ def test_stripping_explains_that_weights_of_an_earlier_epoch_were_restored(metho
         strip_pruning(model)
 
 
+@pytest.mark.slow
 def test_a_layer_that_was_frozen_for_a_while_is_pruned_again():
     model = prune(layers(16, 16, 32, 8), Supermask(0.5, 12, schedule=Schedule(begin=0.1, end=0.8)))
     first, *_ = model.layers

@@ -354,6 +354,7 @@ def test_compiled_functions_of_models_with_the_same_layers_are_not_used_after_pr
     np.testing.assert_allclose(other.predict(X[:, 0], verbose=0), 2 * pruned, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_clone_can_be_trained_and_pruned():
     model = prune(functional(), Magnitude(0.5))
     clone = keras.models.clone_model(model)

@@ -80,6 +80,7 @@ def test_unused_channels_go_in_whole_blocks(analysis):
 PARTLY = {"vision_transformer", "grouped", "recurrent", "by_hand", "windows"}
 
 
+@pytest.mark.slow
 def test_unused_channels_of_every_network_go_without_effect(networks, batch):
     for name, make in networks.items():
         network, rng = make(), np.random.default_rng(0)

@@ -89,6 +89,7 @@ def test_a_factor_moves_from_gamma_to_the_next_weights_without_effect(between):
     np.testing.assert_allclose(moved_scores[:6], scores[:6], rtol=1e-5)  # the channels of the gammas
 
 
+@pytest.mark.slow
 def test_taylor_is_the_squared_change_of_the_outputs(model):
     samples = np.random.default_rng(0).normal(size=(500, 2)).astype("float32")
     scores = importance(Analysis(trace(model)), "taylor", model, np.split(samples, 500))

@@ -29,6 +29,7 @@ def units(model):
     return [layer.units for layer in model.layers if hasattr(layer, "units")]
 
 
+@pytest.mark.slow
 def test_each_iteration_removes_the_same_amount(model):
     schedule = Slim(0.5, iterations=3, multiple=8)
     small = schedule.fit(model, X, Y, epochs=4, verbose=0)
@@ -70,6 +71,7 @@ def test_skipped_layers_may_be_objects_and_callbacks_may_be_created_for_each_ite
     assert units(small) == [64, 22, 2] and len(created) == 2
 
 
+@pytest.mark.slow
 def test_a_measured_latency_is_compared_with_that_of_the_whole_model(model):
     def latency(network):
         return 10.0 + sum(units(network)[:2])  # the estimate has another ratio

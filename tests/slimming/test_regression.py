@@ -70,6 +70,7 @@ def two_inputs():
     return keras.Model([query, document], layers.Dense(2)(layers.Concatenate()(hidden)))
 
 
+@pytest.mark.slow
 def test_samples_are_matched_with_inputs_as_by_keras():
     keras.utils.set_random_seed(0)
     model, rng = two_inputs(), np.random.default_rng(0)

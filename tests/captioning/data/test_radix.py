@@ -79,6 +79,7 @@ def test_digits_per_word(count, base, digits):
     assert RadixTokenizer(words, base).digits == digits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [2, 10, 256, 768, 10_001, 50_000])
 def test_encoding_equals_the_original_and_decoding_inverts_it(words, base):
     tokenizer = RadixTokenizer(words, base)

@@ -20,6 +20,7 @@ def finished_run(tiny_run):
     return FinishedRun.load(tiny_run)
 
 
+@pytest.mark.slow
 def test_evaluation_captions_every_image_of_the_split_as_generate_does(finished_run):
     data = load_data(finished_run.config)
     labels = {data.split("test")[2].image_id: ("unicorn",), data.split("train")[0].image_id: ("star",)}
@@ -66,6 +67,7 @@ def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
         FinishedRun.load(copy)
 
 
+@pytest.mark.slow
 def test_files_of_different_runs_are_refused(tiny_run, tmp_path):
     copy = shutil.copytree(tiny_run, tmp_path / "copy")
     vocabulary, config = (copy / "vocabulary.txt").read_text(), (copy / "config.yaml").read_text()
@@ -87,6 +89,7 @@ def test_files_of_different_runs_are_refused(tiny_run, tmp_path):
         (copy / file).write_bytes(before)
 
 
+@pytest.mark.slow
 def test_another_caption_length_than_the_model_has_is_refused(tmp_path):
     sizes = ["size=8", "hidden_size=8", "heads=2", "layers=1", "feature_size=4", "encoder=null"]
     model = ["model.kind=transformer", *(f"model.{size}" for size in sizes)]
@@ -110,6 +113,7 @@ def test_an_empty_split_is_refused(finished_run):
         finished_run.evaluate(data, "test")
 
 
+@pytest.mark.slow
 def test_objects_that_the_captioner_finds_likely_come_with_the_captions(finished_run):
     data = load_data(finished_run.config)
     names = ("circle", "heart", "star")

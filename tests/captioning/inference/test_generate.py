@@ -58,6 +58,7 @@ def test_captions_print_as_text_with_scores():
     assert captions.objects == () and str(Captions(captions, objects=(("dog", 0.9),))) == str(captions)
 
 
+@pytest.mark.slow
 def test_all_forms_of_an_image_give_the_same_caption(run, photos):
     path = photos / "b.png"
     pixels = np.array(Image.open(path).convert("RGB"))

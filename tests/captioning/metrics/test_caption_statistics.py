@@ -82,6 +82,7 @@ def test_shares_count_captions_and_not_faults():
     assert fault_statistics([()]) == {"incomplete": 0, "repetitive": 0, "faults": {}}
 
 
+@pytest.mark.slow
 def test_published_captions_do_not_end_in_function_words(fixtures):
     """The program that wrote them has a list of its own of words that it removes from the end."""
     file = fixtures / "updown_smp975" / "published_test_captions.json"

@@ -35,6 +35,7 @@ def test_attention_equals_keras_multi_head_attention():
     np.testing.assert_allclose(outputs, keras_layer(x, x), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Transformer, ObjectRelationTransformer])
 @pytest.mark.parametrize(
     "changes",

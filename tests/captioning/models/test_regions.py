@@ -325,6 +325,7 @@ def test_padded_regions_are_not_attended_to(captioner, inputs):
     np.testing.assert_allclose(captioner(masked_inputs), captioner(inputs), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "up_down"])
 def test_features_replace_the_encoders_output(kind):
     encoder = MobileNetV1Encoder(0.25, "conv_pw_1_relu", 32, weights=None)

@@ -26,6 +26,7 @@ def with_boxes(captioner, inputs):
     return {**inputs, "boxes": boxes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
@@ -74,6 +75,7 @@ def test_decoder_layers_are_those_of_equation_5(inputs):
     np.testing.assert_allclose(features, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_layers_that_are_used_at_several_depths_stay_shared(inputs):
     captioner = make(ObjectRelationTransformer, layers=4, encoder_layers=1, share_decoder_layers=[0, 0, 1, 1])
     slim, settings = slim_transformer(captioner, 0.5, decoder_layers=3)

@@ -287,6 +287,7 @@ def _captioner_that_sees(probabilities, words, seed):
     return captioner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2])
 def test_words_count_as_much_as_the_objects_that_they_name_are_probable(batch):
     probabilities = {"cat": 0.7, "dog": 0.001}
@@ -322,6 +323,7 @@ def test_objects_do_not_count_without_words():
     assert not SearchRules(captioner, SearchOptions()).sees_objects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 4])
 def test_objects_count_in_exported_files(beam):
     probabilities = {"dog": 0.9, "ball": 0.001, "grass": 0.4}

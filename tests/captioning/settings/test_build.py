@@ -86,6 +86,7 @@ def test_sizes_that_do_not_fit_name_the_captioner():
         make_captioner(load_config(None, [*settings, "model.encoder=null", "data.features=x"]), 12)
 
 
+@pytest.mark.slow
 def test_an_encoder_comes_from_a_finished_run(tmp_path, tiny_settings):
     config = load_config(None, [*tiny_settings, "pruning=null"])
     trained = make_captioner(config, 9)

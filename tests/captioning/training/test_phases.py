@@ -137,6 +137,7 @@ def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path,
     assert "validation_CIDEr" not in history(folder)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "what"),
     [

@@ -26,6 +26,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 @pytest.mark.parametrize(
     "method",

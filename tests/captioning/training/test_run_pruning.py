@@ -388,6 +388,7 @@ def test_a_run_removes_channels_and_resumes_from_each_epoch_to_the_same_weights(
     assert width(FinishedRun.load(following.path).captioner.encoder) == widths
 
 
+@pytest.mark.slow
 def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty(records):
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
     penalise_gammas(encoder, 0.5)
@@ -414,6 +415,7 @@ def test_large_gammas_of_a_trained_encoder_are_penalised(slim_settings, tmp_path
     assert losses[0.1] - losses[0] == pytest.approx(0.1 * (16 + 16 + 32 + 32 + 64), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
     slimming, head = EncoderSlimming(Slim(iterations=1), encoder, records), keras.layers.Dense(2)
@@ -445,6 +447,7 @@ def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
         np.testing.assert_array_equal(average, variable)
 
 
+@pytest.mark.slow
 def test_channels_that_do_not_change_the_features_are_removed_whatever_their_gammas(records):
     errors = {}
     for criterion in ("taylor", "rtic"):

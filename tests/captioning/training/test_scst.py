@@ -111,6 +111,7 @@ def test_a_step_minimises_the_loss_of_the_papers(kind, baseline, eager, monkeypa
         np.testing.assert_allclose(np.array(variable), old - gradient, atol=2e-5, err_msg=variable.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [False, True])
 def test_log_probabilities_with_dropout_are_those_of_a_captioner_in_training(dropout, monkeypatch):
     class UniformInTraining(UpDown):

@@ -69,6 +69,7 @@ def test_an_installed_package_is_found(monkeypatch, tmp_path):
         EfficientNetLiteEncoder(1, image_size=32)
 
 
+@pytest.mark.slow
 def test_without_a_package_the_weights_are_downloaded(monkeypatch):
     import huggingface_hub
 
@@ -101,6 +102,7 @@ def test_unusable_arguments_are_rejected():
         EfficientNetLiteEncoder(0, image_size=16, weights=None)
 
 
+@pytest.mark.slow
 def test_the_configuration_is_kept():
     encoder = EfficientNetLiteEncoder(0, "blocks.4", image_size=64, weights=None, trainable=True)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(encoder))

@@ -108,6 +108,7 @@ def test_inception_scales_images_to_minus_one_to_one(images):
     np.testing.assert_allclose(encoder(images), np.reshape(expected, (2, 4, 1024)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_default_layer_of_inception_is_that_of_the_paper():
     encoder = InceptionV1Encoder()
     assert (encoder.layer, encoder.image_size, encoder.features_shape) == ("Mixed_4f", 224, (14 * 14, 832))
@@ -175,6 +176,7 @@ MOBILENET = [("conv1", "GatedConv2D")] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [True, False])
 def test_every_convolution_of_mobilenet_is_gated(frozen):
     encoder = MobileNetV1Encoder(0.25, image_size=32, weights=None, trainable=not frozen)
@@ -255,6 +257,7 @@ def test_a_smaller_network_replaces_the_backbone_and_is_saved(images):
         encoder.replace(wrong)
 
 
+@pytest.mark.slow
 def test_a_replaced_network_can_be_partly_frozen(images):
     encoder = small(layer="conv_pw_3_relu", frozen_until="conv_pw_2_relu", trainable=True)
     encoder.replace(slim(encoder.backbone, 0.3))
@@ -346,6 +349,7 @@ def test_it_is_saved(encoder, images, tmp_path):
     assert trained(loaded.layers[0]) == LATER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layer, message",
     [

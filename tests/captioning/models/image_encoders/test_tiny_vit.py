@@ -88,6 +88,7 @@ def test_separate_and_folded_batch_normalisation_give_the_same_features(encoder,
     assert not again.batch_norm and len(again.weights) == len(other.weights) < len(encoder.weights)
 
 
+@pytest.mark.slow
 def test_the_authors_names_are_read(encoder, arrays, tmp_path):
     def original(name):
         name = re.sub(r"^stages\.(\d)\.(?=downsample)", lambda match: f"stages.{int(match[1]) - 1}.", name)
