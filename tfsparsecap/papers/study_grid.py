@@ -221,7 +221,7 @@ def grid(
             )
     order = _in_order(study.methods)
     for label, method in study.methods.items():
-        _check_label(method.captioners or (), study.captioners, f"{source}: captioners of method {label!r}")
+        _check_labels(method.captioners or (), study.captioners, f"{source}: captioners of method {label!r}")
 
     @functools.cache
     def settings(captioner: str, variant: str, label: str) -> Config:
@@ -281,7 +281,7 @@ def _needed(run: GridRun, verb: str, label: str, grid_runs: dict[tuple, GridRun]
     return needed.name
 
 
-def _check_label(labels: Iterable[str], defined_labels: Collection[str], where: str) -> None:
+def _check_labels(labels: Iterable[str], defined_labels: Collection[str], where: str) -> None:
     with error_prefix(where):
         for label in labels:
             if label not in defined_labels:
@@ -301,7 +301,7 @@ def _in_order(methods: dict[str, Method]) -> list[str]:
         for key in ("start_from", "teacher"):
             needed = getattr(methods[label], key)
             if needed is not None:
-                _check_label([needed], methods, f"{key} of method {label!r}")
+                _check_labels([needed], methods, f"{key} of method {label!r}")
                 visit(needed, (*path, label))
         order[label] = None
 

@@ -15,16 +15,16 @@ NAMES = ("good", "small")
 _SCHEME, _FILE = "hf://", "model.tflite"
 
 
-def is_address(given: str | os.PathLike) -> bool:
+def is_address(captioner: str | os.PathLike) -> bool:
     """Whether a captioner is one on the Hugging Face Hub, `hf://USER/NAME`."""
-    return str(given).startswith(_SCHEME) and not os.path.lexists(given)
+    return str(captioner).startswith(_SCHEME) and not os.path.lexists(captioner)
 
 
-def captioner_path(given: str | os.PathLike) -> Path:
+def captioner_path(captioner: str | os.PathLike) -> Path:
     """The path of a captioner, which may be one of `NAMES` or an address on the Hugging Face Hub.
 
     Args:
-        given: a path, a name, or `hf://USER/NAME`. A file or folder of that name in the working directory
+        captioner: a path, a name, or `hf://USER/NAME`. A file or folder of that name in the working directory
             comes first.
 
     Raises:
@@ -34,11 +34,11 @@ def captioner_path(given: str | os.PathLike) -> Path:
         >>> captioner_path("small").name, str(captioner_path("runs/quickstart"))
         ('small.tflite', 'runs/quickstart')
     """
-    path = Path(given)
-    if is_address(given):
-        return _downloaded(str(given))
-    if str(given) in NAMES and not os.path.lexists(path):
-        return Path(__file__).with_name(f"{given}.tflite")
+    path = Path(captioner)
+    if is_address(captioner):
+        return _downloaded(str(captioner))
+    if str(captioner) in NAMES and not os.path.lexists(path):
+        return Path(__file__).with_name(f"{captioner}.tflite")
     return path
 
 

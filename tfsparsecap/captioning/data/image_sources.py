@@ -172,10 +172,10 @@ class RegionFeatureSource:
 
     def fetch(self, indices: np.ndarray, views: np.ndarray | None = None) -> dict[str, np.ndarray]:
         regions = int(self.groups[indices].max(initial=1))
-        images = [self._one(index, regions) for index in indices]
+        images = [self._inputs_of(index, regions) for index in indices]
         return {name: np.stack([image[name] for image in images]) for name in self.specs}
 
-    def _one(self, index: int, regions: int) -> dict[str, np.ndarray]:
+    def _inputs_of(self, index: int, regions: int) -> dict[str, np.ndarray]:
         """The inputs of one image, or zeros if it cannot be read."""
         # A bad file is read only once.
         if self.usable[index]:

@@ -34,19 +34,19 @@ _CONFIGS = next(
 _FORMER = {"first": None, "feature_weight": 0.0, "early_stopping": None}
 
 
-def config_file(given: str | os.PathLike, folder: str | os.PathLike = ".") -> Path:
+def config_file(file: str | os.PathLike, folder: str | os.PathLike = ".") -> Path:
     """The path of a settings file, which may be one of those that come with the package.
 
     Args:
-        given: a path relative to `folder`, or, if nothing is there, a name such as `flickr8k_good`,
+        file: a path relative to `folder`, or, if nothing is there, a name such as `flickr8k_good`,
             `studies/scenes` or `configs/flickr8k_good.yaml`.
 
     Examples:
         >>> config_file("flickr8k_good").name, str(config_file("mine.yaml"))
         ('flickr8k_good.yaml', 'mine.yaml')
     """
-    path = Path(folder) / given
-    name = Path(given)
+    path = Path(folder) / file
+    name = Path(file)
     if os.path.lexists(path) or name.is_absolute() or ".." in name.parts:
         return path
     packaged = _CONFIGS.joinpath(*name.parts[name.parts[:1] == ("configs",) :])
