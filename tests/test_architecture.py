@@ -4,9 +4,12 @@ import ast
 import collections
 import functools
 import graphlib
+import inspect
 from pathlib import Path
 
 import pytest
+
+import tfsparsecap as sc
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = {
@@ -171,7 +174,8 @@ def test_no_two_modules_share_a_name():
     """Nor does one have the singular of another's name, or the name of a function of `sc`."""
     names = [name.rpartition(".")[2] for name, _ in MODULES if not name.endswith("__main__")]
     names = [name for name in names if name not in PACKAGES]
-    functions = {"prune", "strip_pruning", "slim", "slim_plan", "summary", "load", "export_model"}
+    functions = {name for name in sc.__all__ if inspect.isfunction(getattr(sc, name))}
+    assert {"prune", "slim", "export_model", "check_exportable"} <= functions
     singular = collections.Counter(name.removesuffix("s") for name in names)
     assert not [name for name in names if singular[name.removesuffix("s")] > 1 or name in functions]
 

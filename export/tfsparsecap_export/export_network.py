@@ -130,36 +130,18 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         expected = outputs.ExpectedOutputs(called)
         verify = functools.partial(outputs.verify_outputs, expected, samples=compared)
         network: EncodedFile = dense, []
-        # Every second sample is for calibration; the others are for the check.
-        calibration_samples = calibration.some(samples[::2]) if len(samples) > 1 and request.is_int8 else ()
-        if calibration_samples and _CONVOLUTIONS not in float_layers:
-            notes += int8_weights.note_on_shared(dense)
-            rounded = int8_weights.round_network(
+        if request.is_int8 and len(samples) > 1 and _CONVOLUTIONS not in float_layers:
+            int8, int8_notes = _int8_network(
                 dense,
-                calibration_samples,
-                format=request.format,
-                keep_float=float_layers,
-                sources=sources,
-                progress=request.progress,
+                samples,
+                request,
+                sources,
+                float_layers,
+                encode=lambda network: encode(network[0], keep_float=float_layers)[0],
+                verify=functools.partial(verify, all_float=False),
             )
-            if rounded:
-                request.progress("comparing files with the Keras model", None)
-                keep_zeros = request.format == "dense-int8"
-                chosen, refused = int8_network.choose(
-                    dense,
-                    int8_weights.store_weights(
-                        dense, rounded, samples=len(calibration_samples), keep_zeros=keep_zeros
-                    ),
-                    rounded,
-                    encode=lambda network: encode(network[0], keep_float=float_layers)[0],
-                    verify=functools.partial(verify, all_float=False),
-                    calibration=calibration_samples,
-                    costs=request.costs,
-                    activations=int8_network.ACTIVATIONS not in float_layers,
-                    keep_zeros=keep_zeros,
-                )
-                network = chosen or network
-                notes += refused
+            network = int8 or network
+            notes += int8_notes
 
         request.progress("comparing the file with the Keras model", None)
         content, layers, verification, rounding_notes = encode_and_verify(
@@ -177,6 +159,47 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
     return ExportReport(
         request.path, size, request.format, _STEPS, reports, verification, speedup, tuple(notes)
     )
+
+
+def _int8_network(
+    dense: bytes,
+    samples: Sequence[Sample],
+    request: Request,
+    sources: dict[bytes, graph.Source],
+    float_layers: Sequence[str],
+    encode: Callable[[EncodedFile], bytes],
+    verify: Callable[[bytes], Verification],
+) -> tuple[EncodedFile | None, list[str]]:
+    """The network with int8 convolutions, or None, and notes.
+
+    Every second sample is for calibration; the others are for the check. `encode` and `verify` are those of
+    `int8_network.choose`.
+    """
+    examples, keep_zeros = calibration.some(samples[::2]), request.format == "dense-int8"
+    notes = int8_weights.note_on_shared(dense)
+    rounded = int8_weights.round_network(
+        dense,
+        examples,
+        format=request.format,
+        keep_float=float_layers,
+        sources=sources,
+        progress=request.progress,
+    )
+    if not rounded:
+        return None, notes
+    request.progress("comparing files with the Keras model", None)
+    network, more_notes = int8_network.choose(
+        dense,
+        int8_weights.store_weights(dense, rounded, samples=len(examples), keep_zeros=keep_zeros),
+        rounded,
+        encode=encode,
+        verify=verify,
+        calibration=examples,
+        costs=request.costs,
+        activations=int8_network.ACTIVATIONS not in float_layers,
+        keep_zeros=keep_zeros,
+    )
+    return network, [*notes, *more_notes]
 
 
 def _with(network: EncodedFile, encoded: EncodedFile) -> EncodedFile:

@@ -81,7 +81,7 @@ def validation_samples(
 
     Args:
         run: the run.
-        inputs: inputs of the file, see `exporter.caption_inputs`.
+        inputs: inputs of the file, see `caption_files.export_captioner.caption_inputs`.
         count: maximum number of images.
 
     Returns:

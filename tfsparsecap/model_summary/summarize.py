@@ -44,7 +44,7 @@ def summary(
 
     FLOPs are two for each multiply-add of matrix products and convolutions; activations, normalisation and
     look-ups are not counted. "FLOPs left" are those with non-zero weights. They come from a formula per layer
-    (`summary.formulas`); layers without one are marked "?" and named below the table. FLOPs are for the
+    (`model_summary.formulas`); layers without one are marked "?" and named below the table. FLOPs are for the
     inference of one example, or of one caption: the image is encoded once, then each of `beam` captions takes
     `words` steps. The defaults are those of Table 4 of "End-to-End Supermask Pruning" (Tan et
     al., https://arxiv.org/abs/2110.03298), with images of 224 x 224 pixels.

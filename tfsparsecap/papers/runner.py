@@ -123,7 +123,7 @@ def run_study(
     """Trains the runs that are not finished; interrupted ones are resumed.
 
     Args:
-        runs: from `study.grid`.
+        runs: from `study_grid.grid`.
         study_folder: `runs/NAME` of the study.
         jobs: number of runs at once; they share the machine's cores.
         progress: show a progress bar over all epochs.

@@ -104,7 +104,7 @@ class Analysis:
     """The groups of a graph, and the labels of all tensors and weights.
 
     Args:
-        graph: see `graph.trace`.
+        graph: see `operation_graph.trace`.
         skip: name -> layers and operations whose channels stay, see `skipped`.
     """
 

@@ -97,6 +97,10 @@ def test_valid_settings_pass(settings):
         (["training.encoder_l2=0.1"], r"encoder_l2 is 0\.1, but model\.kind=soft_attention has no"),
         (["training.teacher_captions=2"], "there is no teacher to write them"),
         (["data.cached_views=2"], r"cached_views is 2, but no features are cached"),
+        (
+            ["model.encoder.trainable=false", "data.augmentation=[RandomHue]"],
+            r"data.augmentation changes images, but features are cached: set data.augmentation=\[\], with",
+        ),
         (["training.captions_per_image=5"], r"batch_size is 32, .* training\.captions_per_image=5"),
         (["training.slim.iterations=3"], "each iteration needs at least one epoch"),
         ([*SLIM, "model.encoder.trainable=false"], "all of whose layers are trained"),

@@ -80,7 +80,7 @@ def all_scores_of(
 
     Args:
         captions: of a split.
-        metrics: any of `metrics.scores.METRICS`.
+        metrics: any of `metrics.METRICS`.
         training_captions: of the images that the captioner was trained on; `uniqueness` needs them.
         rules: of complete sentences in the language of the captions; English by default.
         spice_folder: see `metrics.scores.compute_scores`.

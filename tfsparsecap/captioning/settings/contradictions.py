@@ -136,7 +136,14 @@ def _check_images(config: Config) -> None:
             "data.augmentation and training.fine_tune need images, but there is no encoder: remove them"
         )
     frozen = encoder is not None and (not encoder.trainable or encoder.frozen_until is not None)
-    if data.cached_views > 1 and not (frozen and data.cache_folder is not None):
+    is_cached = frozen and data.cache_folder is not None
+    is_pruned = config.pruning is not None and config.pruning.encoder == "A"  # its features change
+    if data.augmentation and is_cached and not is_pruned and config.training.epochs:
+        raise InputError(
+            "data.augmentation changes images, but features are cached: set data.augmentation=[], with"
+            " data.cached_views=8 for cached crops, or data.cache_folder=null to train from images"
+        )
+    if data.cached_views > 1 and not is_cached:
         raise InputError(
             f"data.cached_views is {data.cached_views}, but no features are cached: set"
             " model.encoder.trainable=false or model.encoder.frozen_until=LAYER and data.cache_folder, or"
