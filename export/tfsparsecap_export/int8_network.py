@@ -1,10 +1,9 @@
-"""Choosing between int8 weights and int8 activations, for a convolutional network and for an encoder."""
+"""Choosing between int8 weights and int8 activations for a convolutional network."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfsparsecap.core.progress import Progress, silent
-from tfsparsecap_export.encode import int8_activations, int8_encoder, int8_weights
+from tfsparsecap_export.encode import int8_activations
 from tfsparsecap_export.encode.costs import Costs
 from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.encode.int8_weights import Rounded
@@ -64,52 +63,6 @@ def choose(
         times = f"{after:.2g} ms on {costs.target} with int8 activations, {before:.2g} ms without"
         return weights, [f"Activations stay float: the file would take {times}."]
     return network, note
-
-
-def encoders(
-    encoder: bytes,
-    decoder: bytes,
-    images: Sequence[Sample],
-    *,
-    costs: Costs,
-    activations: bool,
-    keep_zeros: bool,
-    progress: Progress = silent,
-) -> tuple[dict[str, EncodedFile], list[str]]:
-    """A captioner with each of the int8 networks that may take the place of its encoder.
-
-    Args:
-        encoder, decoder: its float32 files, see `int8_encoder.join_encoder`.
-        images: inputs to round weights and to find the ranges of activations for.
-        costs: costs of the target's kernels.
-        activations: whether activations may become int8.
-        keep_zeros: whether to store zeros in any case.
-        progress: see `Progress`.
-
-    Returns:
-        By name for `keep_float`: first the network with int8 activations, if it is faster, then that with
-        int8 weights; and notes for the user.
-    """
-    notes = int8_weights.note_on_shared(encoder)
-    rounded = int8_weights.round_layers(encoder, images, progress=progress)
-    options: dict[str, Any] = {"samples": len(images), "keep_zeros": keep_zeros, "multiplied": True}
-    networks = {int8_encoder.NAME: int8_weights.store_weights(encoder, rounded, **options)}
-    if activations:
-        try:
-            prepared = int8_activations.prepare(encoder, rounded, images)
-            quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
-            before = expected_ms(networks[int8_encoder.NAME][0], costs)
-            if expected_ms(quantized[0], costs) <= FASTER * before:
-                networks = {int8_encoder.ACTIVATIONS: quantized, **networks}
-        except int8_activations.CannotQuantize as error:
-            notes.append(f"The encoder's activations stay float: {error}.")
-    return {
-        name: (
-            int8_encoder.join_encoder(content, decoder),
-            [int8_encoder.encoder_report(name, layers, len(images))],
-        )
-        for name, (content, layers) in networks.items()
-    }, notes
 
 
 def _quantized(

@@ -7,14 +7,10 @@ from tfsparsecap_export import contents_tables, export_model, int8_network
 from tfsparsecap_export.encode import encodings, int8_activations
 from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer.contents import read_contents
-from tfsparsecap_export.flatbuffer.model_file import builtin_name, read_model, schema
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 
-from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.errors import InputError
-
-from .conftest import BEAM, MAX_LENGTH
 
 WEIGHTS = (b"weights", [])
 ARM64 = of_target("arm64")
@@ -116,49 +112,6 @@ def test_the_fastest_network_with_similar_outputs_is_chosen(choose, error, optio
     choice, notes = choose(error, **options)
     assert choice == network
     assert "".join(notes).startswith(note) and len(notes) == bool(note)
-
-
-@pytest.fixture
-def encoders(parts, images, monkeypatch):
-    """`encoders(milliseconds)`: the networks, if those with int8 weights and activations take these."""
-
-    def run(milliseconds=(2.0, 1.0), activations=True):
-        monkeypatch.setattr(int8_network, "expected_ms", expected(milliseconds))
-        samples = [{"image": image[None]} for image in images]
-        return int8_network.encoders(*parts, samples, costs=ARM64, activations=activations, keep_zeros=False)
-
-    return run
-
-
-@pytest.mark.slow
-def test_a_captioners_encoder_has_int8_activations_if_they_are_faster(
-    encoders, blocks_captioner, images, interpreter
-):
-    networks, notes = encoders()
-    assert list(networks) == ["encoder/activations", "encoder"] and not notes
-    content, (report,) = networks["encoder/activations"]
-    assert (report.name, report.encoding) == ("encoder/activations", encodings.INT8)
-    model = read_model(content)
-    inputs = [
-        model.subgraphs[0].tensors[operator.inputs[0]].type
-        for operator in model.subgraphs[0].operators
-        if builtin_name(model, operator) == "CONV_2D"
-    ]
-    assert inputs == [schema.TensorType.INT8]
-    decode = Decoder(blocks_captioner, BEAM, MAX_LENGTH)
-    run = interpreter(content)
-    for image in images:
-        expected = np.asarray(decode({"image": image[None]})[1])[0, 0]
-        assert run(image=image[None])["scores"][0] == pytest.approx(expected, abs=0.3)
-
-
-@pytest.mark.slow
-def test_the_activations_of_an_encoder_may_stay_float(encoders, monkeypatch):
-    assert list(encoders(activations=False)[0]) == list(encoders((1.0, 1.0))[0]) == ["encoder"]
-    monkeypatch.setattr(int8_activations, "prepare", refuse)
-    networks, notes = encoders()
-    assert list(networks) == ["encoder"]
-    assert notes == ["The encoder's activations stay float: the network has loops."]
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from tfsparsecap_export import FORMATS
-from tfsparsecap_export.caption_files import caption_graph
+from tfsparsecap_export.caption_files import caption_graph, int8_encoder
 from tfsparsecap_export.caption_files.export_captioner import caption_inputs
-from tfsparsecap_export.encode import encodings, formats, int8_activations, int8_encoder, int8_weights, sparse
+from tfsparsecap_export.encode import encodings, formats, int8_activations, int8_weights, sparse
 from tfsparsecap_export.encode.costs import Sparse, of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile

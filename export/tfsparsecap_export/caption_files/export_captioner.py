@@ -19,10 +19,9 @@ from tfsparsecap.captioning.search.search_options import SearchOptions
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError
-from tfsparsecap_export import int8_network
-from tfsparsecap_export.caption_files import caption_check, caption_graph, quality
+from tfsparsecap_export.caption_files import caption_check, caption_graph, int8_encoder, quality
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
-from tfsparsecap_export.encode import calibration, int8_encoder
+from tfsparsecap_export.encode import calibration
 from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.export_network import Request, encode_and_verify, stays_float
 from tfsparsecap_export.export_report import ExportReport, Speedup
@@ -194,11 +193,11 @@ def _int8_encoders(
     images: Sequence[dict],
     float_layers: Sequence[str],
 ) -> tuple[dict[str, EncodedFile], list[str]]:
-    """The files with an int8 encoder, see `int8_network.encoders`."""
+    """The files with an int8 encoder, see `int8_encoder.encoders`."""
     encoder = caption_graph.encoder_graph(captioner, inputs["image"])
     features = tf.TensorSpec(int8_encoder.output_shape(encoder), tf.float32, name="features")
     others = {name: spec for name, spec in inputs.items() if name != "image"}
-    return int8_network.encoders(
+    return int8_encoder.encoders(
         encoder,
         search_graph({"features": features, **others}),
         [{"image": sample["image"]} for sample in images],

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 from tfsparsecap_export import CaptionOptions
 from tfsparsecap_export.caption_files import caption_graph
-from tfsparsecap_export.encode import encodings, int8_weights, sparse
-from tfsparsecap_export.encode import int8_encoder as encoder
+from tfsparsecap_export.caption_files import int8_encoder as encoder
+from tfsparsecap_export.encode import encodings, int8_activations, int8_weights, sparse
+from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
@@ -23,7 +24,7 @@ from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.pruning import prune, strip_pruning
 
 from ...conftest import save_preset
-from ..conftest import IMAGE_SIZE, quantize_weights
+from ..conftest import BEAM, IMAGE_SIZE, MAX_LENGTH, quantize_weights
 
 pytestmark = pytest.mark.slow
 
@@ -158,3 +159,50 @@ def test_each_kind_of_encoder_is_pruned_and_quantized(make, tmp_path, photos, in
         expected = np.asarray(encoder(photo[None]))
         error = run(image=photo[None])["features"] - expected
         assert np.sqrt(np.mean(error**2)) < 0.1 * np.std(expected)
+
+
+@pytest.fixture
+def encoders(parts, images, monkeypatch):
+    """`encoders(milliseconds)`: the networks, if those with int8 weights and activations take these."""
+
+    def run(milliseconds=(2.0, 1.0), activations=True):
+        times = iter(milliseconds)
+        monkeypatch.setattr(encoder, "expected_ms", lambda content, costs: next(times))
+        samples = [{"image": image[None]} for image in images]
+        costs = of_target("arm64")
+        return encoder.encoders(*parts, samples, costs=costs, activations=activations, keep_zeros=False)
+
+    return run
+
+
+def test_a_captioners_encoder_has_int8_activations_if_they_are_faster(
+    encoders, blocks_captioner, images, interpreter
+):
+    networks, notes = encoders()
+    assert list(networks) == ["encoder/activations", "encoder"] and not notes
+    content, (report,) = networks["encoder/activations"]
+    assert (report.name, report.encoding) == ("encoder/activations", encodings.INT8)
+    model = flatfile.read_model(content)
+    inputs = [
+        model.subgraphs[0].tensors[operator.inputs[0]].type
+        for operator in model.subgraphs[0].operators
+        if flatfile.builtin_name(model, operator) == "CONV_2D"
+    ]
+    assert inputs == [flatfile.schema.TensorType.INT8]
+    decode = Decoder(blocks_captioner, BEAM, MAX_LENGTH)
+    run = interpreter(content)
+    for image in images:
+        expected = np.asarray(decode({"image": image[None]})[1])[0, 0]
+        assert run(image=image[None])["scores"][0] == pytest.approx(expected, abs=0.3)
+
+
+def test_the_activations_of_an_encoder_may_stay_float(encoders, monkeypatch):
+    assert list(encoders(activations=False)[0]) == list(encoders((1.0, 1.0))[0]) == ["encoder"]
+
+    def refuse(*arguments, **options):
+        raise int8_activations.CannotQuantize("the network has loops")
+
+    monkeypatch.setattr(int8_activations, "prepare", refuse)
+    networks, notes = encoders()
+    assert list(networks) == ["encoder"]
+    assert notes == ["The encoder's activations stay float: the network has loops."]

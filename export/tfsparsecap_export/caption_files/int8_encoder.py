@@ -1,16 +1,68 @@
-"""An encoder whose weights are int8 in front of a decoder: two .tflite files become one."""
+"""The int8 encoder of a captioner: two .tflite files, of the encoder and of the decoder, become one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tfsparsecap_export.encode import encodings, sparse
-from tfsparsecap_export.encode.encoded_file import LayerReport
+from tfsparsecap.core.progress import Progress, silent
+from tfsparsecap_export.encode import encodings, int8_activations, int8_weights, sparse
+from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
+from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.int8_network import FASTER
+from tfsparsecap_export.samples import Sample
 
 #: Names of the encoder among the layers: with float and with int8 activations.
 NAME, ACTIVATIONS = "encoder", "encoder/activations"
 _HOW = {NAME: "small layers float16", ACTIVATIONS: "int8 activations"}
+
+
+def encoders(
+    encoder: bytes,
+    decoder: bytes,
+    images: Sequence[Sample],
+    *,
+    costs: Costs,
+    activations: bool,
+    keep_zeros: bool,
+    progress: Progress = silent,
+) -> tuple[dict[str, EncodedFile], list[str]]:
+    """A captioner with each of the int8 networks that may take the place of its encoder.
+
+    Args:
+        encoder, decoder: its float32 files, see `join_encoder`.
+        images: inputs to round weights and to find the ranges of activations for.
+        costs: costs of the target's kernels.
+        activations: whether activations may become int8.
+        keep_zeros: whether to store zeros in any case.
+        progress: see `Progress`.
+
+    Returns:
+        By name for `keep_float`: first the network with int8 activations, if it is faster, then that with
+        int8 weights; and notes for the user.
+    """
+    notes = int8_weights.note_on_shared(encoder)
+    rounded = int8_weights.round_layers(encoder, images, progress=progress)
+    options: dict[str, Any] = {"samples": len(images), "keep_zeros": keep_zeros, "multiplied": True}
+    networks = {NAME: int8_weights.store_weights(encoder, rounded, **options)}
+    if activations:
+        try:
+            prepared = int8_activations.prepare(encoder, rounded, images)
+            quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
+            before = expected_ms(networks[NAME][0], costs)
+            if expected_ms(quantized[0], costs) <= FASTER * before:
+                networks = {ACTIVATIONS: quantized, **networks}
+        except int8_activations.CannotQuantize as error:
+            notes.append(f"The encoder's activations stay float: {error}.")
+    return {
+        name: (
+            join_encoder(content, decoder),
+            [encoder_report(name, layers, len(images))],
+        )
+        for name, (content, layers) in networks.items()
+    }, notes
 
 
 def join_encoder(encoder: bytes, decoder: bytes) -> bytes:
