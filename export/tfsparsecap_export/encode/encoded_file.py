@@ -174,9 +174,9 @@ class _File:
         while (hidden := hidden_units.worth_removing(self.model, expected_costs)) is not None:
             slim_values = hidden_units.remove(self.model, hidden)
             for weight, values in zip((hidden.first, hidden.second), slim_values, strict=True):
-                _, nonzeros = self._slimmed.get(
-                    content_key(weight.values), (None, int(np.count_nonzero(weight.values)))
-                )
+                key = content_key(weight.values)
+                is_slim = key in self._slimmed
+                nonzeros = self._slimmed[key][1] if is_slim else int(np.count_nonzero(weight.values))
                 self._slimmed[content_key(values)] = self.source(weight), nonzeros
 
     def split_weights(self) -> None:
@@ -277,8 +277,10 @@ class _File:
 
     def _format_of(self, weight: sparse.Weight) -> str:
         """The format of a weight: that of the file, or a float one for what stays float."""
-        is_kept = layer_name(self.source(weight).name) in self._keep_float
-        return "fast" if is_kept and self._format in formats.INT8_FORMATS else self._format
+        is_int8 = self._format in formats.INT8_FORMATS
+        if is_int8 and self._keep_float and layer_name(self.source(weight).name) in self._keep_float:
+            return "fast"
+        return self._format
 
 
 def _counted_once(
