@@ -97,7 +97,7 @@ def measure(
         for count in rows:
             if outputs * inputs * count > _MOST_WORK[runtime]:
                 continue
-            weight = sparse.Weight(
+            weight = sparse.FileWeight(
                 0, "kernel", sparse.FULLY_CONNECTED, matrix.shape, matrix, count, in_loop=False, uses=()
             )
             layer = formats.Layer(weight, Pattern.of(matrix))

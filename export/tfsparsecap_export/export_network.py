@@ -14,7 +14,7 @@ from tfsparsecap.core.progress import Progress
 from tfsparsecap.errors import InputError
 from tfsparsecap_export import int8_network
 from tfsparsecap_export.encode import calibration, formats, int8_weights, sparse
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, encode_file
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
@@ -41,7 +41,7 @@ class Request:
 
     path: Path
     format: str
-    costs: Costs
+    costs: KernelCosts
     samples: Any
     sample_source: str
     keep_float: tuple[str, ...]
@@ -74,7 +74,7 @@ class Request:
         return samples, samples, self.sample_source
 
     def encoder(
-        self, words: int, sources: dict[bytes, graph.Source], names: bool = True
+        self, words: int, sources: dict[bytes, graph.StoredSource], names: bool = True
     ) -> Callable[..., EncodedFile]:
         """`encode_file` for this format and target."""
         return functools.partial(
@@ -165,7 +165,7 @@ def _int8_network(
     dense: bytes,
     samples: Sequence[Sample],
     request: Request,
-    sources: dict[bytes, graph.Source],
+    sources: dict[bytes, graph.StoredSource],
     float_layers: Sequence[str],
     encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Verification],

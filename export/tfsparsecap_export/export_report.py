@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.encode.sparse import CONVOLUTION
@@ -35,7 +35,7 @@ class Speedup:
     int8: float
 
     @classmethod
-    def of(cls, content: bytes, dense: bytes, costs: Costs, words: int) -> "Speedup":
+    def of(cls, content: bytes, dense: bytes, costs: KernelCosts, words: int) -> "Speedup":
         """The speed-up of a file, compared with the dense float32 file that it was made of."""
         ms = max(expected_ms(content, costs, words), 1e-9)
         before, int8 = (expected_ms(dense, costs, words, int8=int8) for int8 in (False, True))

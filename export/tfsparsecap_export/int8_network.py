@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfsparsecap_export.encode import int8_activations
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.encode.network_cost import expected_ms
@@ -25,7 +25,7 @@ def choose(
     encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Any],
     calibration: Sequence[Sample],
-    costs: Costs,
+    costs: KernelCosts,
     activations: bool,
     keep_zeros: bool,
 ) -> tuple[EncodedFile | None, list[str]]:

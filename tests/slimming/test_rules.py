@@ -8,7 +8,7 @@ from keras.src.applications.convnext import LayerScale
 
 from benchmarks.zero_channels import clear_kernels, randomize, zero_channels
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.budget import Costs
+from tfsparsecap.slimming.budget import ChannelCosts
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.plan import slim
@@ -137,6 +137,6 @@ def test_a_layer_registers_its_rule_and_its_multiply_adds():
         scope.emit([None, axis])
 
     analysis = Analysis(trace(model))
-    assert Costs(analysis)(analysis.alive(np.array([], int))).flops == 5 * 16 + 10 * 16 + 16 * 3
+    assert ChannelCosts(analysis)(analysis.alive(np.array([], int))).flops == 5 * 16 + 10 * 16 + 16 * 3
     small = slim(model, 0.5)
     assert small.get_layer("doubled").output.shape == (None, 8) and small(x).shape == (2, 3)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.object_relation_transformer import ObjectRelationTransformer
-from tfsparsecap.captioning.models.transformer import DeviationNorm, SharedAttention
+from tfsparsecap.captioning.models.transformer_layers import DeviationNorm, SharedAttention
 from tfsparsecap.captioning.models.up_down import UpDown
 from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import gates

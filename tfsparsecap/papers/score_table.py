@@ -53,7 +53,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """Means over runs that differ only in their seeds.
 
     Attributes:
@@ -92,10 +92,10 @@ class Panel:
 
     captioner: str
     columns: list[Column]
-    lines: dict[str, dict[Column | None, Row]]
+    lines: dict[str, dict[Column | None, ScoreRow]]
 
 
-def aggregate(results: Sequence[Result]) -> list[Row]:
+def aggregate(results: Sequence[Result]) -> list[ScoreRow]:
     """Means over seeds: one row for each captioner, method, sparsity and variant, in order of appearance.
 
     Examples:
@@ -120,23 +120,23 @@ def aggregate(results: Sequence[Result]) -> list[Row]:
         }
         score_means = {name: statistics.fmean(values) for name, values in scores.items()}
         about = (captioner, method, sparsity, variant, len(runs))
-        rows.append(Row(*about, scores=score_means, deviations=deviations, **means))
+        rows.append(ScoreRow(*about, scores=score_means, deviations=deviations, **means))
     return rows
 
 
 def panels(results: Sequence[Result]) -> list[Panel]:
     """Arranges the means of a study captioner by captioner."""
     rows = sorted(aggregate(results), key=lambda row: row.sparsity is not None)
-    by_captioner: dict[str, list[Row]] = {result.captioner: [] for result in results}
+    by_captioner: dict[str, list[ScoreRow]] = {result.captioner: [] for result in results}
     for row in rows:
         by_captioner[row.captioner].append(row)
     return [_panel(captioner, rows) for captioner, rows in by_captioner.items()]
 
 
-def _panel(captioner: str, rows: list[Row]) -> Panel:
+def _panel(captioner: str, rows: list[ScoreRow]) -> Panel:
     by_variant = any(row.variant for row in rows)
     sparsities = sorted({row.sparsity for row in rows if row.sparsity is not None})
-    lines: dict[str, dict[Column | None, Row]] = {}
+    lines: dict[str, dict[Column | None, ScoreRow]] = {}
     for row in rows:
         label, column = row.method, row.variant or None if by_variant else row.sparsity
         if by_variant and row.sparsity is not None and len(sparsities) > 1:
@@ -179,7 +179,7 @@ def tables(results: Sequence[Result], title: str, score: str = "CIDEr") -> "list
     return made
 
 
-def _text(row: Row | None, score: str) -> str:
+def _text(row: ScoreRow | None, score: str) -> str:
     """A mean in hundredths and its standard deviation as papers print them, such as "41.4 ± 0.3"."""
     if row is None or score not in row.scores:
         return "\N{EN DASH}"
@@ -196,7 +196,7 @@ def column_label(column: Column) -> str:
     return column if isinstance(column, str) else percent(column)
 
 
-def items_as_csv(items: Sequence[Result | Row]) -> str:
+def items_as_csv(items: Sequence[Result | ScoreRow]) -> str:
     """CSV with a line for each item, scores as fractions; `NAME_std` is the standard deviation of NAME."""
     rows = []
     for item in items:

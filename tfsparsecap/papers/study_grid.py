@@ -89,7 +89,7 @@ class Method(_Section):
     sparsities: Items[Share] | None = None
 
 
-class Captioner(_Section):
+class StudiedCaptioner(_Section):
     """A captioner: one part of the table.
 
     Attributes:
@@ -126,7 +126,7 @@ class Study(_Section):
     score: Score = "CIDEr"
     config: str | None = None
     settings: Settings = {}
-    captioners: Labelled[Captioner] = {"": Captioner()}
+    captioners: Labelled[StudiedCaptioner] = {"": StudiedCaptioner()}
     methods: Labelled[Method]
     variants: Labelled[Settings] = {"": {}}
     sparsities: Items[Share] = [0.8, 0.9, 0.95, 0.975]

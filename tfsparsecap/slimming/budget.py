@@ -47,7 +47,7 @@ class _Term:
     axes: tuple[int, ...]
 
 
-class Costs:
+class ChannelCosts:
     """Computes the costs of an analysed model quickly for many choices of channels."""
 
     def __init__(self, analysis: Analysis) -> None:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.budget import Cost, Costs
+from tfsparsecap.slimming.budget import ChannelCosts, Cost
 from tfsparsecap.slimming.groups import RETURNED, Analysis
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
@@ -47,7 +47,7 @@ class RatioError(InputError):
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChannelChoice:
     """Channels to remove.
 
     Attributes:
@@ -106,7 +106,7 @@ def blocks(
 
 def choose(
     analysis: Analysis,
-    costs: Costs,
+    costs: ChannelCosts,
     scores: np.ndarray,
     ratio: float,
     budget: str,
@@ -114,7 +114,7 @@ def choose(
     keep: float,
     measure: Callable[[np.ndarray], float] | None = None,
     whole: Whole | None = None,
-) -> Choice | None:
+) -> ChannelChoice | None:
     """Chooses the channels to remove.
 
     Args:
@@ -170,7 +170,7 @@ def choose(
         advice = "give a larger ratio" + f", or a smaller multiple={multiple}" * (multiple > 1)
         raise RatioError(problem, advice, least, is_most=False)
     chosen = removed(high)
-    return Choice(chosen, before, costs(analysis.alive(chosen)))
+    return ChannelChoice(chosen, before, costs(analysis.alive(chosen)))
 
 
 def _why(analysis: Analysis, multiple: int, keep: float, keep_is_cause: bool) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from tfsparsecap.core import keras_internals
 from tfsparsecap.core.keras_internals import nested_layers
 from tfsparsecap.errors import InputError
-from tfsparsecap.slimming.labels import Labels, Source
+from tfsparsecap.slimming.labels import ChannelSource, Labels
 from tfsparsecap.slimming.layer_rules import unknown
 from tfsparsecap.slimming.operation_graph import Graph, Node, trace
 from tfsparsecap.slimming.rules import rule_of
@@ -40,7 +40,7 @@ class Group:
 
     name: str
     unit: str
-    sources: tuple[Source, ...]
+    sources: tuple[ChannelSource, ...]
     classes: np.ndarray
     width: int
     weight: int

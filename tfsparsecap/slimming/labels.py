@@ -10,7 +10,7 @@ Axis = np.ndarray | None
 
 
 @dataclass(frozen=True)
-class Source:
+class ChannelSource:
     """An axis of a weight that creates channels: its layer, what it counts, and its first label."""
 
     name: str
@@ -32,7 +32,7 @@ class Labels:
 
     def __init__(self) -> None:
         self.size = 0
-        self.sources: list[Source] = []
+        self.sources: list[ChannelSource] = []
         self._left: list[np.ndarray] = []
         self._right: list[np.ndarray] = []
         self._frozen: list[tuple[np.ndarray, str]] = []
@@ -40,7 +40,7 @@ class Labels:
 
     def create(self, name: str, unit: str, count: int) -> np.ndarray:
         """Returns new labels int64 [count]."""
-        self.sources.append(Source(name, unit, self.size, count))
+        self.sources.append(ChannelSource(name, unit, self.size, count))
         self.size += count
         return np.arange(self.size - count, self.size)
 

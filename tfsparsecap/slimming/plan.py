@@ -16,8 +16,8 @@ from tfsparsecap.core.progress import Progress, progress_bar
 from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.model_summary.summary_tables import amount
-from tfsparsecap.slimming.budget import Cost, Costs
-from tfsparsecap.slimming.channel_choice import Choice, Whole, choose, unused
+from tfsparsecap.slimming.budget import ChannelCosts, Cost
+from tfsparsecap.slimming.channel_choice import ChannelChoice, Whole, choose, unused
 from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
@@ -63,8 +63,8 @@ class SlimPlan:
         self,
         model: keras.Model,
         analysis: Analysis,
-        choice: Choice,
-        costs: Costs,
+        choice: ChannelChoice,
+        costs: ChannelCosts,
         samples: Any = None,
     ) -> None:
         self._model, self.analysis, self._choice, self._samples = model, analysis, choice, samples
@@ -157,7 +157,7 @@ def cost_of(model: keras.Model) -> Cost:
         InputError: the model is not built, or cannot be traced.
     """
     analysis = Analysis(trace(model))
-    return Costs(analysis)(analysis.alive(np.array([], np.int64)))
+    return ChannelCosts(analysis)(analysis.alive(np.array([], np.int64)))
 
 
 def stock_copy(model: keras.Model) -> keras.Model:
@@ -263,12 +263,12 @@ def plan_removal(
     if gates(model):
         raise InputError(f"{model.name} has gates of sc.prune: call sc.strip_pruning before sc.slim")
     analysis = Analysis(graph, skipped(graph, model, options.skip))
-    costs = Costs(analysis)
+    costs = ChannelCosts(analysis)
     if ratio is None:
         removed = unused(analysis, options.multiple)
         before = costs(analysis.alive(np.array([], np.int64)))
         after = costs(analysis.alive(removed))
-        return SlimPlan(model, analysis, Choice(removed, before, after), costs)
+        return SlimPlan(model, analysis, ChannelChoice(removed, before, after), costs)
     criterion = options.criterion or ("l2" if options.samples is None else "taylor")
     with _unchanged(model):
         scores = importance(analysis, criterion, model, options.samples)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfsparsecap.core.progress import Progress, silent
 from tfsparsecap_export.encode import encodings, int8_activations, int8_weights, sparse
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
 from tfsparsecap_export.encode.network_cost import expected_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -24,7 +24,7 @@ def encoders(
     decoder: bytes,
     images: Sequence[Sample],
     *,
-    costs: Costs,
+    costs: KernelCosts,
     activations: bool,
     keep_zeros: bool,
     progress: Progress = silent,

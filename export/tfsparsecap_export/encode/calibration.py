@@ -26,7 +26,7 @@ _MOST_BYTES = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class CalibratedLayer:
     """A convolution or dense layer of a graph with float32 weights.
 
     Attributes:
@@ -115,7 +115,7 @@ def weighted_operators(model: schema.ModelT) -> list[schema.OperatorT]:
     return [o for o in model.subgraphs[0].operators if flatfile.builtin_name(model, o) in LAYERS]
 
 
-def find_layers(model: schema.ModelT) -> Iterator[Layer]:
+def find_layers(model: schema.ModelT) -> Iterator[CalibratedLayer]:
     """Layers of the main graph whose weights belong to them alone."""
     uses: collections.Counter[int] = collections.Counter()
     for graph in model.subgraphs:
@@ -129,7 +129,7 @@ def find_layers(model: schema.ModelT) -> Iterator[Layer]:
         is_float32 = tensor.type == schema.TensorType.FLOAT32 and tensor.sparsity is None
         if data is None or not is_float32 or uses[tensor.buffer] != 1:
             continue
-        layer = Layer(name, operator, np.frombuffer(data, np.float32).reshape(tensor.shape))
+        layer = CalibratedLayer(name, operator, np.frombuffer(data, np.float32).reshape(tensor.shape))
         if name == "CONV_2D":
             channels = int(graph.tensors[layer.source].shape[-1])
             layer = dataclasses.replace(layer, groups=channels // layer.weights.shape[-1])
@@ -137,7 +137,7 @@ def find_layers(model: schema.ModelT) -> Iterator[Layer]:
 
 
 def statistics(
-    content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
+    content: bytes, layers: Sequence[CalibratedLayer], samples: Sequence[Sample]
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Means [groups, inputs] and second moments [groups, inputs, inputs] of the inputs of each layer.
 
@@ -150,7 +150,7 @@ def statistics(
         Float32, layer by layer; layers with more than `MOST_INPUTS` inputs have no second moments.
     """
     tensors = flatfile.read_model(content).subgraphs[0].tensors
-    chunk: list[Layer] = []
+    chunk: list[CalibratedLayer] = []
     size = 0
     for layer in layers:
         groups, _, inputs = layer.matrix.shape
@@ -164,14 +164,14 @@ def statistics(
     yield from _statistics(content, chunk, samples)
 
 
-def _positions(layer: Layer) -> int:
+def _positions(layer: CalibratedLayer) -> int:
     """Number of positions that are used for a layer, of all samples together."""
     inputs = layer.matrix.shape[-1]
     return max(_LEAST_POSITIONS, _POSITIONS_PER_INPUT * inputs if inputs <= MOST_INPUTS else 0)
 
 
 def _statistics(
-    content: bytes, layers: Sequence[Layer], samples: Sequence[Sample]
+    content: bytes, layers: Sequence[CalibratedLayer], samples: Sequence[Sample]
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     inputs_of_layers: list[list[np.ndarray]] = [[] for _ in layers]
     randoms = [np.random.default_rng(0) for _ in layers]

@@ -70,7 +70,7 @@ class Sparse:
 
 
 @dataclasses.dataclass(frozen=True)
-class Costs:
+class KernelCosts:
     """Costs of kernels on one core of a target.
 
     Attributes:
@@ -130,7 +130,7 @@ class Costs:
 TARGETS = {
     costs.target: costs
     for costs in (
-        Costs(
+        KernelCosts(
             target="arm64",
             # Instructions of TFLite 2.16.1 on a Cortex-A76, counted under qemu.
             nanoseconds=_INSTRUCTION,
@@ -147,7 +147,7 @@ TARGETS = {
             depthwise_int8=0.75,
             element=1.0,
         ),
-        Costs(
+        KernelCosts(
             target="x86_64",
             # Nanoseconds of LiteRT 2.3 on one Zen 4 core, measured in files of one layer.
             nanoseconds=1.0,
@@ -169,7 +169,7 @@ TARGETS = {
 }
 
 
-def of_target(name: str) -> Costs:
+def of_target(name: str) -> KernelCosts:
     """The costs of a target.
 
     Raises:

@@ -16,11 +16,11 @@ from tfsparsecap_export.encode import (
     sparse,
     splitting,
 )
-from tfsparsecap_export.encode.costs import Costs, of_target
+from tfsparsecap_export.encode.costs import KernelCosts, of_target
 from tfsparsecap_export.encode.formats import Layer
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.keras_to_tflite.graph import Source, content_key
+from tfsparsecap_export.keras_to_tflite.graph import StoredSource, content_key
 
 _SLIMMED = "; without units that have no inputs or no outputs"
 
@@ -76,10 +76,10 @@ def encode_file(
     format: str,
     *,
     words: int = 1,
-    sources: dict[bytes, Source] | None = None,
+    sources: dict[bytes, StoredSource] | None = None,
     rounded: str = "all",
     keep_float: Collection[str] = (),
-    costs: Costs | None = None,
+    costs: KernelCosts | None = None,
     names: bool = True,
 ) -> EncodedFile:
     """Stores the weights of a dense .tflite file in the encodings of a format.
@@ -125,7 +125,7 @@ class _Part:
 
     columns: int
     plan: str
-    origin: Source
+    origin: StoredSource
 
 
 class _File:
@@ -135,9 +135,9 @@ class _File:
         self,
         dense: bytes,
         format: str,
-        sources: dict[bytes, Source],
+        sources: dict[bytes, StoredSource],
         keep_float: Collection[str],
-        costs: Costs,
+        costs: KernelCosts,
     ) -> None:
         self.model = flatfile.read_model(dense)
         compact.complete_names(self.model)
@@ -146,18 +146,18 @@ class _File:
         self._format, self._costs = format, costs
         self._sources, self._keep_float = sources, keep_float
         #: Key of a weight without some hidden units -> source and non-zero weights of the whole weight.
-        self._slimmed: dict[bytes, tuple[Source, int]] = {}
+        self._slimmed: dict[bytes, tuple[StoredSource, int]] = {}
         #: Buffer of a part of a split weight -> the part.
         self._parts: dict[int, _Part] = {}
 
-    def source(self, weight: sparse.Weight) -> Source:
+    def source(self, weight: sparse.FileWeight) -> StoredSource:
         """The Keras weight that it comes from; one with the tensor's name if that is not known."""
         key = content_key(weight.values)
         if key in self._slimmed:
             return self._slimmed[key][0]
-        return self._sources.get(key, Source(weight.name, weight.values.size))
+        return self._sources.get(key, StoredSource(weight.name, weight.values.size))
 
-    def origin(self, weight: sparse.Weight) -> Source:
+    def origin(self, weight: sparse.FileWeight) -> StoredSource:
         """The source of the weight, or of that which it is a part of: the same object for all parts."""
         part = self._parts.get(weight.buffer)
         return part.origin if part else self.source(weight)
@@ -204,11 +204,11 @@ class _File:
             for weight in sparse.find_weights(self.model)
         ]
 
-    def choices(self, layers: Sequence[Layer]) -> list[formats.Choice]:
+    def choices(self, layers: Sequence[Layer]) -> list[formats.EncodingChoice]:
         """The encoding of each layer. If any is int8, tables are as well."""
         requested = [self._format_of(layer.weight) for layer in layers]
 
-        def chosen(int8_tables: bool) -> list[formats.Choice]:
+        def chosen(int8_tables: bool) -> list[formats.EncodingChoice]:
             return [
                 formats.choose(layer, format, self._costs, int8_tables=int8_tables)
                 for layer, format in zip(layers, requested, strict=True)
@@ -219,7 +219,7 @@ class _File:
         return chosen(int8_tables=True) if has_int8 else choices
 
     def store(
-        self, layers: Sequence[Layer], choices: Sequence[formats.Choice]
+        self, layers: Sequence[Layer], choices: Sequence[formats.EncodingChoice]
     ) -> tuple[list[tuple[ordering.Product, np.ndarray]], list[int]]:
         """Stores the weights.
 
@@ -246,11 +246,11 @@ class _File:
         sparse.rewrite(self.model, changes)
         return reordered, sizes
 
-    def stored(self, weight: sparse.Weight) -> np.ndarray:
+    def stored(self, weight: sparse.FileWeight) -> np.ndarray:
         """What the buffer of a weight contains."""
         return np.ascontiguousarray(self.model.buffers[weight.buffer].data)
 
-    def report(self, layer: Layer, choice: formats.Choice, size: int, words: int) -> LayerReport:
+    def report(self, layer: Layer, choice: formats.EncodingChoice, size: int, words: int) -> LayerReport:
         """How a weight of `size` bytes is stored."""
         weight, source = layer.weight, self.source(layer.weight)
         part = self._parts.get(weight.buffer)
@@ -275,7 +275,7 @@ class _File:
             reason=reason,
         )
 
-    def _format_of(self, weight: sparse.Weight) -> str:
+    def _format_of(self, weight: sparse.FileWeight) -> str:
         """The format of a weight: that of the file, or a float one for what stays float."""
         is_int8 = self._format in formats.INT8_FORMATS
         if is_int8 and self._keep_float and layer_name(self.source(weight).name) in self._keep_float:
@@ -284,7 +284,7 @@ class _File:
 
 
 def _counted_once(
-    reports: Sequence[LayerReport], origins: Sequence[Source], values: Sequence[np.ndarray]
+    reports: Sequence[LayerReport], origins: Sequence[StoredSource], values: Sequence[np.ndarray]
 ) -> list[LayerReport]:
     """The reports without tied weights that were counted before, and without values that are stored before.
 

@@ -8,8 +8,8 @@ import numpy as np
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.storage import SCALE_BYTES, SMALLEST_ENCODED, Pattern
 from tfsparsecap_export.encode import FORMATS, encodings, sparse
-from tfsparsecap_export.encode.costs import Costs
-from tfsparsecap_export.encode.sparse import Weight
+from tfsparsecap_export.encode.costs import KernelCosts
+from tfsparsecap_export.encode.sparse import FileWeight
 
 #: Formats that may store weights as int8.
 INT8_FORMATS = ("auto", "int8", "dense-int8")
@@ -35,13 +35,13 @@ class Layer:
         float16: whether it may be stored as float16; if not, float32 is used instead.
     """
 
-    weight: Weight
+    weight: FileWeight
     pattern: Pattern
     float16: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class EncodingChoice:
     """The encoding of a constant, and the reason for it."""
 
     encoding: str
@@ -54,7 +54,7 @@ def check_format(format: str) -> None:
         raise InputError(f'there is no export format "{format}": choose one of {", ".join(FORMATS)}')
 
 
-def choose(layer: Layer, format: str, costs: Costs, *, int8_tables: bool = False) -> Choice:
+def choose(layer: Layer, format: str, costs: KernelCosts, *, int8_tables: bool = False) -> EncodingChoice:
     """The encoding of a constant in a format.
 
     - `auto`: the faster of int8 blocks and dense int8 for a layer pruned in 1x16 blocks, by its number of
@@ -74,26 +74,26 @@ def choose(layer: Layer, format: str, costs: Costs, *, int8_tables: bool = False
     """
     role = layer.weight.role
     if format == "dense":
-        return Choice(encodings.DENSE, "requested")
+        return EncodingChoice(encodings.DENSE, "requested")
     if layer.weight.values.size < SMALLEST_ENCODED:
-        return Choice(encodings.DENSE, f"fewer than {SMALLEST_ENCODED} weights")
+        return EncodingChoice(encodings.DENSE, f"fewer than {SMALLEST_ENCODED} weights")
     if role == sparse.CONVOLUTION:
         # In loops, runtimes before LiteRT expand float16 at every step.
         candidates = (encodings.FLOAT16, encodings.SPARSE32 if layer.weight.in_loop else encodings.SPARSE16)
         choice = _smallest(layer, candidates[: 1 if format == "dense-int8" else 2])
     elif format == "dense-int8" and (role == sparse.FULLY_CONNECTED or len(layer.weight.shape) == 2):
-        choice = Choice(encodings.INT8, "requested")
+        choice = EncodingChoice(encodings.INT8, "requested")
     elif role == sparse.TABLE:
         choice = _choose_table(layer, format == "int8" or (format == "auto" and int8_tables))
     else:
         choice = _choose_layer(layer, format, costs)
     if choice.encoding in (encodings.FLOAT16, encodings.SPARSE16) and not layer.float16:
         replacement = encodings.DENSE if choice.encoding == encodings.FLOAT16 else encodings.SPARSE32
-        return Choice(replacement, f"{choice.encoding} changes outputs")
+        return EncodingChoice(replacement, f"{choice.encoding} changes outputs")
     return choice
 
 
-def expected_ms(layer: Layer, encoding: str, words: int, costs: Costs) -> float:
+def expected_ms(layer: Layer, encoding: str, words: int, costs: KernelCosts) -> float:
     """Milliseconds that the cost model expects a fully connected layer to take per caption of `words` words.
 
     It is 0 for tables and convolutions: their time does not depend on the encoding.
@@ -103,7 +103,9 @@ def expected_ms(layer: Layer, encoding: str, words: int, costs: Costs) -> float:
     return (words if layer.weight.in_loop else 1) * _nanoseconds(layer, encoding, costs) / 1e6
 
 
-def expected_costs(layers: Sequence[Layer], layer_formats: Sequence[str], costs: Costs) -> tuple[float, int]:
+def expected_costs(
+    layers: Sequence[Layer], layer_formats: Sequence[str], costs: KernelCosts
+) -> tuple[float, int]:
     """Nanoseconds of a call, and bytes, of fully connected layers in the encodings of their formats."""
     pairs = [
         (layer, choose(layer, format, costs).encoding)
@@ -141,7 +143,7 @@ def pattern_name(pattern: Pattern) -> str:
     )
 
 
-def wants_block16(layer: Layer, format: str, costs: Costs) -> bool:
+def wants_block16(layer: Layer, format: str, costs: KernelCosts) -> bool:
     """Whether a format stores a fully connected layer as int8 1x16 blocks, the limits of the kernel aside."""
     if layer.weight.role != sparse.FULLY_CONNECTED or layer.weight.values.size < SMALLEST_ENCODED:
         return False
@@ -162,7 +164,7 @@ def block16_obstacle(layer: Layer) -> str | None:
     return None
 
 
-def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
+def _choose_layer(layer: Layer, format: str, costs: KernelCosts) -> EncodingChoice:
     def time(encoding):
         return _nanoseconds(layer, encoding, costs)
 
@@ -174,15 +176,17 @@ def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
     if format == "int8" or (format == "auto" and in_blocks):
         if not _blocks_are_fast(layer, costs):
             rows = layer.weight.rows_per_call
-            return Choice(encodings.INT8, f"faster than int8 blocks with {rows} row{'s' if rows > 1 else ''}")
+            return EncodingChoice(
+                encodings.INT8, f"faster than int8 blocks with {rows} row{'s' if rows > 1 else ''}"
+            )
         if obstacle is None:
-            return Choice(
+            return EncodingChoice(
                 encodings.BLOCK16, "pruned in 1x16 blocks" if in_blocks else "faster than dense int8"
             )
         if format == "int8":
-            return Choice(encodings.INT8, obstacle)
+            return EncodingChoice(encodings.INT8, obstacle)
     if format == "compact":
-        return Choice(min((encodings.SPARSE16, encodings.FLOAT16), key=size), "smallest")
+        return EncodingChoice(min((encodings.SPARSE16, encodings.FLOAT16), key=size), "smallest")
     candidates = [
         encodings.CSR,
         *([encodings.BLOCK4] if 4 in layer.pattern.stored else []),
@@ -191,16 +195,16 @@ def _choose_layer(layer: Layer, format: str, costs: Costs) -> Choice:
     if format == "fast":
         limit = TIME_TOLERANCE * min(map(time, candidates))
         best = min((encoding for encoding in candidates if time(encoding) <= limit), key=size)
-        return Choice(best, "smallest of the fastest float encodings")
+        return EncodingChoice(best, "smallest of the fastest float encodings")
     reason = "best time x size"
     if in_blocks:
         reason += f" ({obstacle})"
     if not layer.weight.in_loop:  # in loops, runtimes before LiteRT expand it at every step
         candidates.append(encodings.SPARSE16)
-    return Choice(min(candidates, key=lambda encoding: time(encoding) * size(encoding)), reason)
+    return EncodingChoice(min(candidates, key=lambda encoding: time(encoding) * size(encoding)), reason)
 
 
-def _choose_table(layer: Layer, int8: bool) -> Choice:
+def _choose_table(layer: Layer, int8: bool) -> EncodingChoice:
     candidates = [encodings.FLOAT16]
     if len(layer.weight.shape) == 2:
         candidates = (
@@ -209,13 +213,13 @@ def _choose_table(layer: Layer, int8: bool) -> Choice:
     return _smallest(layer, candidates)
 
 
-def _smallest(layer: Layer, candidates: Sequence[str]) -> Choice:
+def _smallest(layer: Layer, candidates: Sequence[str]) -> EncodingChoice:
     best = min(candidates, key=lambda encoding: expected_bytes(layer, encoding))
     expanded = encodings.ENCODINGS[best].block is not None
-    return Choice(best, "smallest; expanded once" if expanded else "smallest")
+    return EncodingChoice(best, "smallest; expanded once" if expanded else "smallest")
 
 
-def _blocks_are_fast(layer: Layer, costs: Costs) -> bool:
+def _blocks_are_fast(layer: Layer, costs: KernelCosts) -> bool:
     """Whether int8 blocks are faster than dense int8, or smaller and about as fast."""
     blocks = _nanoseconds(layer, encodings.BLOCK16, costs)
     dense = _nanoseconds(layer, encodings.INT8, costs)
@@ -223,7 +227,7 @@ def _blocks_are_fast(layer: Layer, costs: Costs) -> bool:
     return blocks < dense * (BLOCKS_TOLERANCE if smaller else 1.0)
 
 
-def _nanoseconds(layer: Layer, encoding: str, costs: Costs) -> float:
+def _nanoseconds(layer: Layer, encoding: str, costs: KernelCosts) -> float:
     """Expected time of one call of a fully connected layer."""
     outputs, inputs = layer.weight.values.shape
     stored = layer.pattern.stored.get(encodings.ENCODINGS[encoding].block or 1, 0)

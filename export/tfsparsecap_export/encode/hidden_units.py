@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from tfsparsecap_export.encode import sparse
-from tfsparsecap_export.encode.sparse import FULLY_CONNECTED, Weight
+from tfsparsecap_export.encode.sparse import FULLY_CONNECTED, FileWeight
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -61,8 +61,8 @@ class Hidden:
     """
 
     graph: schema.SubGraphT
-    first: Weight
-    second: Weight
+    first: FileWeight
+    second: FileWeight
     operators: tuple[schema.OperatorT, schema.OperatorT]
     between: tuple[schema.OperatorT, ...]
     kept: np.ndarray
@@ -80,7 +80,7 @@ class Hidden:
         )
 
 
-def find(model: schema.ModelT, weights: list[Weight]) -> list[Hidden]:
+def find(model: schema.ModelT, weights: list[FileWeight]) -> list[Hidden]:
     """The places of a dense float32 file where units can be removed.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfsparsecap_export.encode import int8_weights, sparse
-from tfsparsecap_export.encode.calibration import Layer, find_layers, ranges, weighted_operators
+from tfsparsecap_export.encode.calibration import CalibratedLayer, find_layers, ranges, weighted_operators
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -149,7 +149,7 @@ def _kinds(model: schema.ModelT, operators: Sequence[schema.OperatorT]) -> list[
 
 
 def _store_int8(
-    model: schema.ModelT, layer: Layer, rounded: Rounded, samples: int, keep_zeros: bool
+    model: schema.ModelT, layer: CalibratedLayer, rounded: Rounded, samples: int, keep_zeros: bool
 ) -> tuple[list[schema.OperatorT], LayerReport]:
     """Leaves out the zeros of an int8 convolution; returns the operation that expands it, and a report."""
     tensor = model.subgraphs[0].tensors[layer.operator.inputs[1]]

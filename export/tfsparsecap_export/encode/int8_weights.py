@@ -9,14 +9,14 @@ import numpy as np
 from tfsparsecap.core.progress import Progress, counted, silent
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.encode import encodings, formats, sparse
-from tfsparsecap_export.encode.calibration import Layer, find_layers, statistics
+from tfsparsecap_export.encode.calibration import CalibratedLayer, find_layers, statistics
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
 from tfsparsecap_export.encode.encodings import Encoded
 from tfsparsecap_export.encode.rounding import round_to_nearest, round_weights
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, schema
-from tfsparsecap_export.keras_to_tflite.graph import Source, content_key
+from tfsparsecap_export.keras_to_tflite.graph import StoredSource, content_key
 from tfsparsecap_export.samples import Sample
 
 #: Layers with fewer weights become float16: they are a small part of the file and cause half of the error.
@@ -38,7 +38,7 @@ class Rounded:
             variance of the outputs; 0 if it is not known.
     """
 
-    source: Source
+    source: StoredSource
     values: np.ndarray
     scales: np.ndarray
     bias: np.ndarray | None
@@ -51,7 +51,7 @@ def round_network(
     *,
     format: str,
     keep_float: Sequence[str] = (),
-    sources: dict[bytes, Source] | None = None,
+    sources: dict[bytes, StoredSource] | None = None,
     progress: Progress = silent,
 ) -> dict[int, Rounded]:
     """Rounds the layers of a convolutional network that a format does not store better.
@@ -71,7 +71,7 @@ def round_network(
     if all(layer.role != sparse.CONVOLUTION for layer in layers):
         return {}
 
-    def selected(layer: Layer, name: str) -> bool:
+    def selected(layer: CalibratedLayer, name: str) -> bool:
         if layer.role == sparse.CONVOLUTION:
             return True
         pattern = formats.pattern_name(Pattern.of(layer.weights))
@@ -84,8 +84,8 @@ def round_layers(
     content: bytes,
     samples: Sequence[Sample],
     *,
-    selected: Callable[[Layer, str], bool] = lambda layer, name: True,
-    sources: dict[bytes, Source] | None = None,
+    selected: Callable[[CalibratedLayer, str], bool] = lambda layer, name: True,
+    sources: dict[bytes, StoredSource] | None = None,
     progress: Progress = silent,
 ) -> dict[int, Rounded]:
     """Rounds weights for the activations of the given samples, see `round_weights`.
@@ -108,10 +108,10 @@ def round_layers(
     """
     model = flatfile.read_model(content)
     graph = model.subgraphs[0]
-    chosen: list[tuple[int, Layer, Source]] = []
+    chosen: list[tuple[int, CalibratedLayer, StoredSource]] = []
     for position, layer in enumerate(find_layers(model)):
         name = (graph.tensors[layer.operator.inputs[1]].name or b"").decode("utf-8", "replace")
-        source = (sources or {}).get(content_key(layer.weights), Source(name, layer.weights.size))
+        source = (sources or {}).get(content_key(layer.weights), StoredSource(name, layer.weights.size))
         if selected(layer, source.name):
             chosen.append((position, layer, source))
     rounded: dict[int, Rounded] = {}
@@ -195,7 +195,7 @@ def store_weights(
 
 def store_layer(
     model: schema.ModelT,
-    layer: Layer,
+    layer: CalibratedLayer,
     rounded: Rounded,
     samples: int,
     keep_zeros: bool,
@@ -224,7 +224,7 @@ def store_layer(
     return store(model, layer, encoded), report
 
 
-def _is_product(layer: Layer) -> bool:
+def _is_product(layer: CalibratedLayer) -> bool:
     """Whether a layer multiplies each pixel or token with the same matrix."""
     options = layer.operator.builtinOptions
     return layer.role == sparse.FULLY_CONNECTED or (
@@ -235,7 +235,7 @@ def _is_product(layer: Layer) -> bool:
     )
 
 
-def _multiply(model: schema.ModelT, layer: Layer, encoded: Encoded) -> None:
+def _multiply(model: schema.ModelT, layer: CalibratedLayer, encoded: Encoded) -> None:
     """Makes a layer a FULLY_CONNECTED that multiplies int8, in place."""
     graph, operator = model.subgraphs[0], layer.operator
     shape = (len(layer.weights), layer.weights.shape[-1])
@@ -260,7 +260,7 @@ def _multiply(model: schema.ModelT, layer: Layer, encoded: Encoded) -> None:
     operator.builtinOptions, operator.builtinOptionsType = options, product.builtinOptionsType
 
 
-def set_bias(model: schema.ModelT, layer: Layer, bias: np.ndarray | None) -> None:
+def set_bias(model: schema.ModelT, layer: CalibratedLayer, bias: np.ndarray | None) -> None:
     """Replaces the bias of a layer, in place."""
     if layer.bias is None or bias is None:
         return
@@ -280,7 +280,7 @@ def smallest(values: np.ndarray, quantization: SharedQuantization | None, keep_z
     return min(dense, Encoded(stored_values, sparsity, quantization), key=lambda encoded: encoded.bytes)
 
 
-def store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.OperatorT]:
+def store(model: schema.ModelT, layer: CalibratedLayer, encoded: Encoded) -> list[schema.OperatorT]:
     """Stores weights in another encoding; returns the operations that expand them when the file is loaded."""
     graph, weight = model.subgraphs[0], int(layer.operator.inputs[1])
     options: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
@@ -301,7 +301,7 @@ def store(model: schema.ModelT, layer: Layer, encoded: Encoded) -> list[schema.O
     return operators
 
 
-def report_on(layer: Layer, source: Source, encoded: Encoded, reason: str) -> LayerReport:
+def report_on(layer: CalibratedLayer, source: StoredSource, encoded: Encoded, reason: str) -> LayerReport:
     """Report on a layer with stored weights."""
     pattern = Pattern.of(layer.weights.reshape(-1, layer.weights.shape[-1]))
     is_sparse = encoded.sparsity is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfsparsecap.model_summary.storage import SMALLEST_ENCODED
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.costs import Costs
+from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -27,7 +27,7 @@ _CALLS = ("WHILE", "IF", "CALL_ONCE")
 
 
 def expected_ms(
-    content: bytes | mmap.mmap, costs: Costs, words: int = 1, *, int8: bool = False, zeros: float = 0.0
+    content: bytes | mmap.mmap, costs: KernelCosts, words: int = 1, *, int8: bool = False, zeros: float = 0.0
 ) -> float:
     """Milliseconds that one run of a file is expected to take.
 
@@ -58,7 +58,13 @@ def expected_ms(
 
 
 def _nanoseconds(
-    model: schema.ModelT, graph: schema.SubGraphT, operator, name: str, costs: Costs, int8: bool, zeros: float
+    model: schema.ModelT,
+    graph: schema.SubGraphT,
+    operator,
+    name: str,
+    costs: KernelCosts,
+    int8: bool,
+    zeros: float,
 ) -> float:
     tensors: list[Any] = [graph.tensors[int(i)] if i >= 0 else None for i in operator.inputs]
     result = graph.tensors[int(operator.outputs[0])] if len(operator.outputs) else None
@@ -88,7 +94,9 @@ def _nanoseconds(
     return (costs.call + units) * costs.nanoseconds
 
 
-def _product(model: schema.ModelT, weights, elements: int, costs: Costs, int8: bool, zeros: float) -> float:
+def _product(
+    model: schema.ModelT, weights, elements: int, costs: KernelCosts, int8: bool, zeros: float
+) -> float:
     """Nanoseconds of a FULLY_CONNECTED with float inputs."""
     outputs, inputs = map(int, weights.shape)
     encoding, stored = encodings.DENSE, 0

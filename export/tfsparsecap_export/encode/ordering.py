@@ -35,7 +35,7 @@ class Product:
     pick: schema.OperatorT
 
 
-def products(model: schema.ModelT, weights: list[sparse.Weight]) -> dict[int, Product]:
+def products(model: schema.ModelT, weights: list[sparse.FileWeight]) -> dict[int, Product]:
     """The layers whose outputs can be sorted, by the buffer of their weight.
 
     Args:

@@ -38,7 +38,7 @@ class Use:
 
 
 @dataclasses.dataclass(frozen=True)
-class Weight:
+class FileWeight:
     """A float32 constant of a dense file that can be stored in another encoding.
 
     Attributes:
@@ -66,12 +66,12 @@ class Weight:
 class Change:
     """A weight, the name of its new encoding, and the encoded values."""
 
-    weight: Weight
+    weight: FileWeight
     encoding: str
     encoded: Encoded
 
 
-def change(weight: Weight, encoding: str, values: np.ndarray | None = None) -> Change:
+def change(weight: FileWeight, encoding: str, values: np.ndarray | None = None) -> Change:
     """A change of a weight to one of `ENCODINGS`; `values` are those to store, by default the weight's."""
     values = weight.values if values is None else values
     if weight.role == CONVOLUTION:
@@ -124,7 +124,7 @@ def separate_roles(model: schema.ModelT) -> None:
                 operator.inputs[use.position] = copies[use.graph, shared]
 
 
-def find_weights(model: schema.ModelT) -> list[Weight]:
+def find_weights(model: schema.ModelT) -> list[FileWeight]:
     """The constants of a dense model that `rewrite` can store in another encoding, ordered by buffer.
 
     Constants with two different roles, outputs of graphs, and operands of loops are excluded.
@@ -146,7 +146,7 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
         values = np.frombuffer(model.buffers[buffer].data, np.float32)
         values = values.reshape(-1, shape[-1]) if role == CONVOLUTION else values.reshape(shape[0], -1)
         weights.append(
-            Weight(
+            FileWeight(
                 buffer=buffer,
                 name=copies[0].name.decode(),
                 role=role,
@@ -160,7 +160,7 @@ def find_weights(model: schema.ModelT) -> list[Weight]:
     return weights
 
 
-def rename(model: schema.ModelT, weight: Weight, name: str) -> None:
+def rename(model: schema.ModelT, weight: FileWeight, name: str) -> None:
     """Gives the tensors of a weight that `find_weights` found another name, in place."""
     for graph in model.subgraphs:
         for tensor in graph.tensors:
@@ -207,7 +207,7 @@ def rewrite(model: schema.ModelT, changes: list[Change]) -> None:
         ]
 
 
-def _expand(model: schema.ModelT, weight: Weight, encoded: Encoded, before: dict, after: dict) -> None:
+def _expand(model: schema.ModelT, weight: FileWeight, encoded: Encoded, before: dict, after: dict) -> None:
     """Inserts operations that expand a stored constant to float32.
 
     Rows of an int8 table are looked up first, and only these are converted to float32.

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.sparse import Weight
+from tfsparsecap_export.encode.sparse import FileWeight
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
@@ -27,7 +27,7 @@ _ADD, _PAD, _SPLIT_V = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class LayerSplit:
     """How the columns of a matrix are padded and split.
 
     Attributes:
@@ -55,7 +55,7 @@ class Split:
         return ", ".join(filter(None, (padding, parts)))
 
 
-def plan_split(values: np.ndarray) -> Split:
+def plan_split(values: np.ndarray) -> LayerSplit:
     """The smallest number of parts that the int8 1x16 kernel can run.
 
     Args:
@@ -76,10 +76,10 @@ def plan_split(values: np.ndarray) -> Split:
         counts = (before[:, start + 1 :] - before[:, start : start + 1]).max(axis=0, initial=0)
         most = np.searchsorted(counts, encodings.BLOCK16_MAX_BLOCKS_PER_ROW, side="right")
         bounds.append(start + min(int(most), encodings.BLOCK16_MAX_INPUTS // _BLOCK))
-    return Split(columns, tuple(bound * _BLOCK for bound in bounds))
+    return LayerSplit(columns, tuple(bound * _BLOCK for bound in bounds))
 
 
-def can_split(model: schema.ModelT, weight: Weight) -> bool:
+def can_split(model: schema.ModelT, weight: FileWeight) -> bool:
     """Whether `apply` can split a fully connected layer: its products must multiply the inputs' last axis."""
     for use in weight.uses:
         graph = model.subgraphs[use.graph]
@@ -89,7 +89,7 @@ def can_split(model: schema.ModelT, weight: Weight) -> bool:
     return True
 
 
-def apply(model: schema.ModelT, weight: Weight, split: Split, name: str) -> dict[int, int]:
+def apply(model: schema.ModelT, weight: FileWeight, split: LayerSplit, name: str) -> dict[int, int]:
     """Splits the products of a weight, in place. The parts become ordinary constants.
 
     Args:
@@ -134,7 +134,7 @@ def _pad(values: np.ndarray, columns: int) -> np.ndarray:
     return np.pad(values, ((0, 0), (0, columns - values.shape[1])))
 
 
-def _product(model, graph, operator, split: Split, constants: list[int]) -> list[schema.OperatorT]:
+def _product(model, graph, operator, split: LayerSplit, constants: list[int]) -> list[schema.OperatorT]:
     """The operations that replace one FULLY_CONNECTED."""
     source, result = int(operator.inputs[0]), int(operator.outputs[0])
     bias = flatfile.input_of(operator, 2)

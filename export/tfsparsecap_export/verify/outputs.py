@@ -59,7 +59,7 @@ class Differences:
         return (self._squared_error / self._squared) ** 0.5 if self._squared else 0.0
 
 
-class Labels(Differences):
+class ObjectLabels(Differences):
     """Differences between outputs that are integers, which may be numbers or classes, such as of `argmax`.
 
     They count as classes if the fraction of the positions that differ is smaller than the differences of the
@@ -283,7 +283,7 @@ def verify_outputs(
     if options in model.verified:
         return dataclasses.replace(model.verified[options][1], source=source)
     differences, scores = Differences(), Differences()
-    labels: dict[str, Labels] = collections.defaultdict(Labels)
+    labels: dict[str, ObjectLabels] = collections.defaultdict(ObjectLabels)
     classes = same = 0
     runs = runners(content, DEFAULT_SIGNATURE)
     for number, sample in enumerate(samples):

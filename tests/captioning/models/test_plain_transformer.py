@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from tfsparsecap.captioning.models import ObjectRelationTransformer, Transformer
-from tfsparsecap.captioning.models.transformer import SharedAttention, map_positions, positions
+from tfsparsecap.captioning.models.transformer_layers import SharedAttention, map_positions, positions
 from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import prune, strip_pruning

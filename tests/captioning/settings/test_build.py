@@ -14,7 +14,7 @@ from tfsparsecap.captioning.settings.build import (
     make_tokenizer,
 )
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.settings.schema import Encoder
+from tfsparsecap.captioning.settings.schema import EncoderSettings
 from tfsparsecap.errors import InputError
 
 
@@ -65,16 +65,16 @@ def test_data_without_training_images_are_rejected(tmp_path):
 @pytest.mark.slow
 def test_encoders_are_built_from_their_settings():
     inception = {"network": "inception_v1", "layer": "Mixed_3b", "image_size": 32}
-    encoder = make_encoder(Encoder(**inception), "float32")
+    encoder = make_encoder(EncoderSettings(**inception), "float32")
     assert type(encoder) is InceptionV1Encoder and encoder.name == "encoder"
     assert (encoder.layer, encoder.image_size, encoder.batch_norm_momentum) == ("Mixed_3b", 32, 0.9)
     assert encoder.trainable and encoder.features_shape == (16, 256)
-    assert type(make_encoder(Encoder(layer="conv_pw_1_relu"), "float32")) is MobileNetV1Encoder
+    assert type(make_encoder(EncoderSettings(layer="conv_pw_1_relu"), "float32")) is MobileNetV1Encoder
     with pytest.raises(
         InputError, match=r"model\.encoder: layer is conv_pw_3_relu, and Inception-V1 has no such layer"
     ):
-        make_encoder(Encoder(network="inception_v1", layer="conv_pw_3_relu"), "float32")
-    absent = Encoder(**inception, weights="absent.ckpt")
+        make_encoder(EncoderSettings(network="inception_v1", layer="conv_pw_3_relu"), "float32")
+    absent = EncoderSettings(**inception, weights="absent.ckpt")
     with pytest.raises(InputError, match=r"model\.encoder: there is no checkpoint absent\.ckpt"):
         make_encoder(absent, "float32")
     assert make_encoder(absent, "float32", weights=False).layer == "Mixed_3b"

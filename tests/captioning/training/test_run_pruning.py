@@ -14,7 +14,7 @@ from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.models import MobileNetV1Encoder
 from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.config_files import load_config
-from tfsparsecap.captioning.settings.sections import Slim
+from tfsparsecap.captioning.settings.sections import SlimSettings
 from tfsparsecap.captioning.training.callbacks import SaveEpoch, Validation
 from tfsparsecap.captioning.training.run_pruning import (
     EncoderSlimming,
@@ -393,7 +393,7 @@ def test_an_encoder_without_gammas_is_refused_and_slim_copies_keep_the_penalty(r
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
     penalise_gammas(encoder, 0.5)
     before = float(sum(encoder.backbone.losses))
-    EncoderSlimming(Slim(iterations=1), encoder, records)._remove(1)
+    EncoderSlimming(SlimSettings(iterations=1), encoder, records)._remove(1)
     assert 0 < float(sum(encoder.backbone.losses)) < before == 0.5 * (16 + 16 + 32 + 32 + 64)
     penalise_gammas(encoder, 0)
     assert not encoder.backbone.losses
@@ -418,7 +418,7 @@ def test_large_gammas_of_a_trained_encoder_are_penalised(slim_settings, tmp_path
 @pytest.mark.slow
 def test_the_optimizer_keeps_its_state_of_all_that_stays(records):
     encoder = MobileNetV1Encoder(0.5, "conv_pw_2_relu", 32, None, trainable=True)
-    slimming, head = EncoderSlimming(Slim(iterations=1), encoder, records), keras.layers.Dense(2)
+    slimming, head = EncoderSlimming(SlimSettings(iterations=1), encoder, records), keras.layers.Dense(2)
     head.build((None, 64))
 
     def optimizer():
@@ -461,7 +461,7 @@ def test_channels_that_do_not_change_the_features_are_removed_whatever_their_gam
                 part.beta.assign(np.where(dead, -100.0, 0.5))
         images = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), np.uint8)
         features = encoder(images).numpy()
-        EncoderSlimming(Slim(iterations=1, criterion=criterion), encoder, records)._remove(1)
+        EncoderSlimming(SlimSettings(iterations=1, criterion=criterion), encoder, records)._remove(1)
         assert sum(width(encoder)[:-1]) == 24
         errors[criterion] = np.square(encoder(images).numpy() - features).mean() / features.var()
     assert errors["taylor"] < 1e-6 and errors["rtic"] > 0.005

@@ -17,7 +17,7 @@ def weight(
     mask = np.repeat(rng.random((rows, columns // block)) < density, block, axis=1)
     mask = np.pad(mask, ((0, 0), (0, columns - mask.shape[1])))
     values = (rng.normal(size=(rows, columns)) * mask).astype(np.float32)
-    return sparse.Weight(0, "layer", role, values.shape, values, beams, in_loop, ())
+    return sparse.FileWeight(0, "layer", role, values.shape, values, beams, in_loop, ())
 
 
 ARM64 = of_target("arm64")

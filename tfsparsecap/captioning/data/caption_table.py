@@ -181,7 +181,7 @@ def _image(folder: Path, name: str) -> Path | None:
     return None
 
 
-class Row(NamedTuple):
+class CaptionRow(NamedTuple):
     """Where a row of a table is, its image, captions and split, and the labels of its image."""
 
     where: str
@@ -193,7 +193,7 @@ class Row(NamedTuple):
 
 def csv_rows(
     table: Path, columns: tuple[str, str, str], bad: BadRecords, advice: str = _CSV_ADVICE
-) -> Iterator[Row]:
+) -> Iterator[CaptionRow]:
     """Rows of a CSV file, whose fields are separated by commas, semicolons or tabs.
 
     Args:
@@ -246,7 +246,7 @@ def csv_rows(
             continue
         label_field = row.get(_LABELS, "").strip()
         labels = _usable_texts(label_field.split("|")) if label_field else None
-        yield Row(where, name, texts, row.get(split_column, "").strip(), labels)
+        yield CaptionRow(where, name, texts, row.get(split_column, "").strip(), labels)
 
 
 def _csv_records(lines: Sequence[str], format: dict[str, Any]) -> Iterator[tuple[int, list[str], str]]:
@@ -293,7 +293,7 @@ def _is_image(field: str) -> bool:
     return Path(field.strip()).suffix.lower() in IMAGE_SUFFIXES
 
 
-def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[Row]:
+def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[CaptionRow]:
     image_column, caption_column, split_column = columns
     for where, row in _json_records(table, bad):
         if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
@@ -311,7 +311,7 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
             bad.add(where, f"{split_column!r} of {shown([row[image_column]])} is not a string")
         else:
             names = _json_labels(labels, f"{where}: {_LABELS!r} of {shown([row[image_column]])}")
-            yield Row(where, row[image_column].strip(), texts, split.strip(), names)
+            yield CaptionRow(where, row[image_column].strip(), texts, split.strip(), names)
 
 
 def _json_labels(labels: Any, where: str) -> list[str] | None:

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfsparsecap.captioning.data.caption_table import Row, csv_rows
+from tfsparsecap.captioning.data.caption_table import CaptionRow, csv_rows
 from tfsparsecap.captioning.data.records import (
     IMAGE_SUFFIXES,
     BadRecords,
@@ -152,14 +152,14 @@ def _captions(path: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
                 bad.add(row.where, f"the caption of {name} is empty")
 
 
-def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords) -> Iterator[Row]:
+def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords) -> Iterator[CaptionRow]:
     """Rows of a file in which each line, from the `first` one on, matches a pattern."""
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if number < first or not line.strip():
             continue
         match = pattern.fullmatch(line)
         if match and match[1].strip():
-            yield Row(f"{path} line {number}", match[1], [match[2]], "")
+            yield CaptionRow(f"{path} line {number}", match[1], [match[2]], "")
         else:
             bad.add(f"{path} line {number}", "it has no image name and caption")
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfsparsecap.captioning.models.captioner_base import Captioner, Memory, State
 from tfsparsecap.captioning.models.regions import AdditiveAttentionCaptioner
-from tfsparsecap.captioning.models.transformer import SharedAttention
+from tfsparsecap.captioning.models.transformer_layers import SharedAttention
 from tfsparsecap.core.model_call import input_spec
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary import formulas

@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras import ops
 
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory
-from tfsparsecap.captioning.models.transformer import RelationEncoderLayer, box_relations
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
+from tfsparsecap.captioning.models.transformer_layers import RelationEncoderLayer, box_relations
 from tfsparsecap.errors import InputError
 
 

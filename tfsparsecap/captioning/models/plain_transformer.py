@@ -5,8 +5,8 @@ import numpy as np
 from keras import ops
 
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory
-from tfsparsecap.captioning.models.transformer import map_positions
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
+from tfsparsecap.captioning.models.transformer_layers import map_positions
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")

@@ -11,7 +11,12 @@ from keras import ops
 
 from tfsparsecap.captioning.models.captioner_base import Inputs, Memory, State
 from tfsparsecap.captioning.models.regions import RegionCaptioner, attention_bias
-from tfsparsecap.captioning.models.transformer import DecoderLayer, DeviationNorm, EncoderLayer, positions
+from tfsparsecap.captioning.models.transformer_layers import (
+    DecoderLayer,
+    DeviationNorm,
+    EncoderLayer,
+    positions,
+)
 from tfsparsecap.errors import InputError, check_whole
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.data.tokenizers import Tokenizer, WordTokenizer
-from tfsparsecap.captioning.rewards.references import LONGEST, Captions, References, hash_captions
+from tfsparsecap.captioning.rewards.references import LONGEST, HashedCaptions, References, hash_captions
 from tfsparsecap.errors import InputError
 
 # What the COCO evaluation adds to numerators and denominators of BLEU to avoid dividing by 0.
@@ -21,7 +21,7 @@ _SIGMA = 6.0
 
 
 def cider_d(
-    references: References, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray
+    references: References, captions: HashedCaptions | Sequence[str], images: Sequence[int] | np.ndarray
 ) -> np.ndarray:
     """CIDEr-D: the similarity of a caption to the references of its image; rare n-grams count most.
 
@@ -76,7 +76,7 @@ def cider_d(
 
 
 def sentence_bleu(
-    references: References, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray
+    references: References, captions: HashedCaptions | Sequence[str], images: Sequence[int] | np.ndarray
 ) -> np.ndarray:
     """BLEU-1 to BLEU-4 of single captions.
 
@@ -201,7 +201,7 @@ class CaptionReward:
             rewards += self.bleu_4 * sentence_bleu(self.references, captions, images)[:, 3]
         return rewards.reshape(shape)
 
-    def _read(self, tokens: np.ndarray) -> Captions:
+    def _read(self, tokens: np.ndarray) -> HashedCaptions:
         """Hashed words of rows of token ids, up to the first end token."""
         words = self._words
         ids = self._tokenizer.to_words(tf.constant(tokens)).numpy()
@@ -214,7 +214,7 @@ class CaptionReward:
         mask = (ends == 0) & (ids != words.pad_id) & (ids != words.start_id)
         if self.count_end:
             mask |= (ids == words.end_id) & (ends == 1)
-        return Captions(self._hashes[ids[mask]], mask.sum(axis=1, dtype=np.int64))
+        return HashedCaptions(self._hashes[ids[mask]], mask.sum(axis=1, dtype=np.int64))
 
 
 def _text(tokenizer: Tokenizer, ids: list[int], unknown: str) -> str:

@@ -14,7 +14,7 @@ LONGEST = 4
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Captions(NamedTuple):
+class HashedCaptions(NamedTuple):
     """Many captions as hashed words.
 
     A word's hash has 64 bits. Four million different n-grams, as many as MS-COCO has, all get different
@@ -29,7 +29,7 @@ class Captions(NamedTuple):
     lengths: np.ndarray
 
 
-def hash_captions(captions: Iterable[str]) -> Captions:
+def hash_captions(captions: Iterable[str]) -> HashedCaptions:
     """Hashes captions whose words are separated by spaces.
 
     Examples:
@@ -41,14 +41,14 @@ def hash_captions(captions: Iterable[str]) -> Captions:
     hashes = {word: _hash(word) for words in split for word in words}
     lengths = np.array([len(words) for words in split], np.int64)
     flat = (hashes[word] for words in split for word in words)
-    return Captions(np.fromiter(flat, np.uint64, int(lengths.sum())), lengths)
+    return HashedCaptions(np.fromiter(flat, np.uint64, int(lengths.sum())), lengths)
 
 
 def _hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
 
 
-def ngrams_of(captions: Captions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def ngrams_of(captions: HashedCaptions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """For each size from 1 to `LONGEST`: the caption of each n-gram, int64, and its hash, uint64."""
     words, lengths = captions
     owners = np.repeat(np.arange(len(lengths)), lengths)
@@ -105,8 +105,8 @@ class Comparison:
         pair_captions, pair_references: int64 [pairs], indices into `captions` and `references`.
     """
 
-    captions: Captions
-    references: Captions
+    captions: HashedCaptions
+    references: HashedCaptions
     pairs_per_caption: np.ndarray
     first_pair: np.ndarray
     pair_captions: np.ndarray
@@ -185,21 +185,23 @@ class References:
         places = np.searchsorted(self._hashes[:-1], hashes)
         return np.where(self._hashes[places] == hashes, self._frequencies[places], 0)
 
-    def compare(self, captions: Captions | Sequence[str], images: Sequence[int] | np.ndarray) -> Comparison:
+    def compare(
+        self, captions: HashedCaptions | Sequence[str], images: Sequence[int] | np.ndarray
+    ) -> Comparison:
         """Pairs each caption with each reference of its image.
 
         Args:
             captions: texts or hashed words.
             images: int [captions], index of the image of each.
         """
-        if not isinstance(captions, Captions):
+        if not isinstance(captions, HashedCaptions):
             captions = hash_captions(captions)
         # Each image's references once, however many captions it has.
         shown, place = np.unique(np.asarray(images, np.int64), return_inverse=True)
         counts = self._counts[shown]
         rows = _ranges(self._first[shown], counts)
         lengths = self._captions.lengths[rows]
-        references = Captions(self._captions.words[_ranges(self._first_word[rows], lengths)], lengths)
+        references = HashedCaptions(self._captions.words[_ranges(self._first_word[rows], lengths)], lengths)
         pairs_per_caption = counts[place]
         return Comparison(
             captions,

@@ -35,7 +35,7 @@ from tfsparsecap.captioning.encoder_catalogue import KERAS_HUB, LITE
 from tfsparsecap.captioning.models.regions import UNKNOWN_OBJECT
 from tfsparsecap.captioning.settings.contradictions import data_options
 from tfsparsecap.captioning.settings.precision import keras_policy
-from tfsparsecap.captioning.settings.schema import Config, Encoder, TransformerModel
+from tfsparsecap.captioning.settings.schema import Config, EncoderSettings, TransformerModel
 from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError, error_prefix
 
@@ -131,7 +131,7 @@ def make_captioner(
         return captioner(size, **sizes, encoder=encoder, objects=objects, dtype=policy, name="captioner")
 
 
-def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.layers.Layer:
+def make_encoder(settings: EncoderSettings, policy: str, weights: bool = True) -> keras.layers.Layer:
     """The encoder of a captioner.
 
     Args:
@@ -155,7 +155,7 @@ def make_encoder(settings: Encoder, policy: str, weights: bool = True) -> keras.
     return encoder
 
 
-def _encoder_of_run(settings: Encoder, policy: str) -> Any:
+def _encoder_of_run(settings: EncoderSettings, policy: str) -> Any:
     """The encoder of a finished run, which `weights` names, with its weights."""
     assert settings.weights is not None
     with error_prefix("model.encoder.weights"):
@@ -177,7 +177,7 @@ def _encoder_of_run(settings: Encoder, policy: str) -> Any:
         return encoder
 
 
-def _whole_encoder(settings: Encoder, policy: str, weights: bool) -> Any:
+def _whole_encoder(settings: EncoderSettings, policy: str, weights: bool) -> Any:
     arguments: dict[str, Any] = settings.model_dump(exclude={"network", "width", "slimmed"})
     arguments |= {"weights": settings.weights if weights else None, "dtype": policy, "name": "encoder"}
     with error_prefix("model.encoder"):

@@ -10,7 +10,13 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from tfsparsecap.captioning import data as sources
 from tfsparsecap.captioning.settings.config_files import sentence_of
-from tfsparsecap.captioning.settings.schema import ENCODER_SCHEMES, Config, Encoder, Pruning, TransformerModel
+from tfsparsecap.captioning.settings.schema import (
+    ENCODER_SCHEMES,
+    Config,
+    EncoderSettings,
+    Pruning,
+    TransformerModel,
+)
 from tfsparsecap.captioning.settings.sections import Training
 from tfsparsecap.errors import InputError, unknown_name
 from tfsparsecap.pruning import registry
@@ -100,7 +106,7 @@ def check_options(
     return {name: getattr(checked, name) for name in options}
 
 
-def _check_encoder(encoder: Encoder) -> None:
+def _check_encoder(encoder: EncoderSettings) -> None:
     mobilenet, weights = encoder.network == "mobilenet_v1", encoder.weights
     if mobilenet and weights not in (None, "imagenet") and not Path(weights).expanduser().is_dir():
         raise InputError(
@@ -112,7 +118,7 @@ def _check_encoder(encoder: Encoder) -> None:
             "model.encoder.weights is 'imagenet', which inception_v1 does not have: give the path of"
             " TF-Slim's inception_v1.ckpt, or null"
         )
-    if not mobilenet and encoder.width != Encoder.model_fields["width"].default:
+    if not mobilenet and encoder.width != EncoderSettings.model_fields["width"].default:
         raise InputError(
             f"model.encoder.width is {encoder.width}, but {encoder.network} has no width multiplier: remove"
             " it, or set model.encoder.network=mobilenet_v1"

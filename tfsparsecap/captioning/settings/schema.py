@@ -72,7 +72,7 @@ class Data(OpenSection):
     on_bad_record: Literal["skip", "fail"] = "skip"
 
 
-class Encoder(Section):
+class EncoderSettings(Section):
     """A network that turns an image into a feature map.
 
     `python -m tfsparsecap.encoders` lists the networks. All but `mobilenet_v1` and `inception_v1` have these
@@ -149,7 +149,7 @@ class SoftAttentionModel(Section):
     input_dropout: Share = 0.0
     attention_dropout: Share = 0.0
     feature_size: Size = 2048
-    encoder: Encoder | None = Encoder()
+    encoder: EncoderSettings | None = EncoderSettings()
 
 
 class UpDownModel(Section):
@@ -164,7 +164,7 @@ class UpDownModel(Section):
     share_attention: Literal["kv"] | None = None
     dropout: Share = 0.5
     feature_size: Size = 2048
-    encoder: Encoder | None = Encoder()
+    encoder: EncoderSettings | None = EncoderSettings()
 
 
 class TransformerModel(Section):
@@ -205,7 +205,7 @@ class TransformerModel(Section):
     dropout: Share = 0.1
     feature_dropout: Share = 0.1
     feature_size: Size = 2048
-    encoder: Encoder | None = Encoder()
+    encoder: EncoderSettings | None = EncoderSettings()
 
 
 class RelationTransformerModel(TransformerModel):

@@ -78,7 +78,7 @@ class FineTune(Section):
     batch_size: Size | None = None
 
 
-class Slim(Section):
+class SlimSettings(Section):
     """Structured pruning of an image encoder that is trained: its least important channels are removed.
 
     The channels are removed in several iterations in the first half of the epochs, with fine-tuning after
@@ -224,7 +224,7 @@ class Training(Section):
     jit_compile: bool | Literal["auto"] = "auto"
     validation_images: Count | None = 200
     restore_best: bool = False
-    slim: Slim | None = None
+    slim: SlimSettings | None = None
     fine_tune: FineTune = FineTune()
     scst: SCST | None = None
 

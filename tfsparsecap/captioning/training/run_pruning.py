@@ -16,7 +16,7 @@ from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.schema import ENCODER_SCHEMES, Config, Pruning
-from tfsparsecap.captioning.settings.sections import Slim
+from tfsparsecap.captioning.settings.sections import SlimSettings
 from tfsparsecap.core.files import atomic_path
 from tfsparsecap.core.keras_internals import restart_averages
 from tfsparsecap.core.saved_models import load_model
@@ -226,7 +226,7 @@ class EncoderSlimming:
         InputError: so much cannot be removed.
     """
 
-    def __init__(self, settings: Slim, encoder: Encoder, records: Sequence[Record]) -> None:
+    def __init__(self, settings: SlimSettings, encoder: Encoder, records: Sequence[Record]) -> None:
         self.settings, self.encoder, self._records = settings, encoder, records
         self._carried: tuple[list[Pair], np.ndarray] | None = None
         with error_prefix("training.slim"):

@@ -13,7 +13,7 @@ from tfsparsecap.core.keras_internals import nested_layers, unlocked, untrack
 from tfsparsecap.errors import InputError
 
 
-class Split(NamedTuple):
+class EncoderSplit(NamedTuple):
     """A network in two parts, which share its layers.
 
     Attributes:
@@ -27,7 +27,7 @@ class Split(NamedTuple):
     shape: tuple[int, ...]
 
 
-def split_network(network: keras.Model, layer: str, image_size: int, name: str) -> Split:
+def split_network(network: keras.Model, layer: str, image_size: int, name: str) -> EncoderSplit:
     """Splits a functional network behind one of its layers.
 
     Args:
@@ -62,7 +62,7 @@ def split_network(network: keras.Model, layer: str, image_size: int, name: str) 
             f"{name} cannot be frozen until {layer}: later layers also use the output of earlier ones; name"
             " the last layer of a block"
         ) from error
-    return Split(frozen, rest, tuple(frozen.compute_output_shape((1, image_size, image_size, 3))[1:]))
+    return EncoderSplit(frozen, rest, tuple(frozen.compute_output_shape((1, image_size, image_size, 3))[1:]))
 
 
 def unknown_layer(
@@ -137,7 +137,7 @@ class Encoder(keras.layers.Layer):
         self.layer, self.image_size = layer, image_size
         momentum = self.usual_momentum if batch_norm_momentum is None else batch_norm_momentum
         self.batch_norm_momentum, self.frozen_until = momentum, frozen_until
-        self._split: Callable[[], Split]
+        self._split: Callable[[], EncoderSplit]
         self._replaced = False
 
     @property
