@@ -105,7 +105,7 @@ def measure(
             files = [one_layer.fully_connected([matrix], encoding, count) for encoding in pair]
             sizes = [formats.expected_bytes(layer, encoding) for encoding in pair]
             values = rng.standard_normal((count, inputs)).astype(np.float32)
-            chooses_blocks = formats.choose(layer, "auto", costs).encoding == encodings.BLOCK16
+            chooses_blocks = formats.choose_encoding(layer, "auto", costs).encoding == encodings.BLOCK16
             cells.append(Cell(outputs, inputs, sparsity, count, *cost(files, values), *sizes, chooses_blocks))
     return cells
 

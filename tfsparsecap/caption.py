@@ -113,10 +113,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = arguments(argv)
     from tfsparsecap.captioning.inference import load
-    from tfsparsecap.captioning.inference.generate import check_options
+    from tfsparsecap.captioning.inference.generate import check_search
 
     sampling = {name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    check_options(options.beam, options.sample, **sampling)
+    check_search(options.beam, options.sample, **sampling)
     changes = search_options(options)
     code = DONE
     results: list[dict[str, Any]] = []

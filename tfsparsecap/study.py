@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         start_tensorflow()
         from tfsparsecap.papers.plot import read_published
         from tfsparsecap.papers.runner import check_runs, run_study
-        from tfsparsecap.papers.score_table import tables
+        from tfsparsecap.papers.score_table import tables_of_results
 
         if options.published is not None:
             read_published(options.published)
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         from rich.console import Console
 
-        for table in tables(results, study.title or study.name, study.score):
+        for table in tables_of_results(results, study.title or study.name, study.score):
             Console().print(table)
     return 1 if failed else 0
 

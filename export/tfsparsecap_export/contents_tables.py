@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfsparsecap_export.flatbuffer.contents import Contents
-from tfsparsecap_export.flatbuffer.stored import Constant, readable
+from tfsparsecap_export.flatbuffer.stored import Constant, decoded_text
 from tfsparsecap_export.tables import layer_rows, new_table
 from tfsparsecap_export.verify.portability import ANDROID_RUNTIME, warnings
 
@@ -53,18 +53,18 @@ def _sums(constants: Sequence[Constant]) -> dict[str, int]:
     return {"count": len(constants), **sums}
 
 
-def shown(
+def contents_of_file(
     contents: Contents, description: dict | None = None, vocabulary: Sequence[str] = ()
 ) -> RenderableType:
     """Like `as_dict`, as tables for the terminal."""
     problems = warnings(contents)
     return Group(
-        Text(f"{readable(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold"),
+        Text(f"{decoded_text(str(contents.path))}: {contents.bytes / 1e3:,.1f} KB", "bold"),
         _facts(contents, description or {}, vocabulary),
         _layers(contents),
         _parts(contents),
         _operators(contents),
-        *(Text.assemble(("warning: ", "bold red"), readable(problem)) for problem in problems),
+        *(Text.assemble(("warning: ", "bold red"), decoded_text(problem)) for problem in problems),
         *([] if problems else [Text(f"No known problems on {ANDROID_RUNTIME}, the newest for Android.")]),
     )
 
@@ -100,7 +100,7 @@ def _one_line(value: object) -> str:
         text = ", ".join(f"{key.replace('_', ' ')} {_short(item)}" for key, item in entries)
     else:
         text = _short(value)
-    text = readable(text)
+    text = decoded_text(text)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 

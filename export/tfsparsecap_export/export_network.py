@@ -74,7 +74,7 @@ class Request:
         return samples, samples, self.sample_source
 
     def encoder(
-        self, words: int, sources: dict[bytes, graph.StoredSource], names: bool = True
+        self, words: int, sources: dict[bytes, graph.KerasWeight], names: bool = True
     ) -> Callable[..., EncodedFile]:
         """`encode_file` for this format and target."""
         return functools.partial(
@@ -165,7 +165,7 @@ def _int8_network(
     dense: bytes,
     samples: Sequence[Sample],
     request: Request,
-    sources: dict[bytes, graph.StoredSource],
+    sources: dict[bytes, graph.KerasWeight],
     float_layers: Sequence[str],
     encode: Callable[[EncodedFile], bytes],
     verify: Callable[[bytes], Verification],
@@ -173,7 +173,7 @@ def _int8_network(
     """The network with int8 convolutions, or None, and notes.
 
     Every second sample is for calibration; the others are for the check. `encode` and `verify` are those of
-    `int8_network.choose`.
+    `int8_network.choose_network`.
     """
     examples, keep_zeros = calibration.some(samples[::2]), request.format == "dense-int8"
     notes = int8_weights.note_on_shared(dense)
@@ -188,7 +188,7 @@ def _int8_network(
     if not rounded:
         return None, notes
     request.progress("comparing files with the Keras model", None)
-    network, more_notes = int8_network.choose(
+    network, more_notes = int8_network.choose_network(
         dense,
         int8_weights.store_weights(dense, rounded, samples=len(examples), keep_zeros=keep_zeros),
         rounded,

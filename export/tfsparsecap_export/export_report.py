@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import LayerReport
-from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.encode.sparse import CONVOLUTION
 from tfsparsecap_export.tables import console, layer_rows, new_table
 from tfsparsecap_export.verify.outputs import Verification
@@ -37,8 +37,8 @@ class Speedup:
     @classmethod
     def of(cls, content: bytes, dense: bytes, costs: KernelCosts, words: int) -> "Speedup":
         """The speed-up of a file, compared with the dense float32 file that it was made of."""
-        ms = max(expected_ms(content, costs, words), 1e-9)
-        before, int8 = (expected_ms(dense, costs, words, int8=int8) for int8 in (False, True))
+        ms = max(network_ms(content, costs, words), 1e-9)
+        before, int8 = (network_ms(dense, costs, words, int8=int8) for int8 in (False, True))
         return cls(costs.target, ms, before / ms, int8 / ms)
 
 

@@ -10,7 +10,7 @@ import keras
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.core.files import check_output, check_suffix
-from tfsparsecap.core.progress import Progress, shown
+from tfsparsecap.core.progress import Progress, shown_progress
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
 from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, export_captioner
@@ -94,7 +94,7 @@ def export_model(
     if captions is not None and not is_captioner:
         raise InputError(f"captions are options for captioners; {model.name} is not one")
     layers = (keep_float,) if isinstance(keep_float, str) else tuple(keep_float)
-    with shown(progress) as steps:
+    with shown_progress(progress) as steps:
         request = Request(path, format, costs, samples, sample_source, layers, steps)
         if is_captioner:
             return export_captioner(model, request, captions or CaptionOptions(), inputs, validation)

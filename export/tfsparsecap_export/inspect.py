@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
     options = command.parse_args(argv)
     from tfsparsecap.captioning.inference.description import DESCRIPTION
-    from tfsparsecap_export.contents_tables import as_dict, shown
+    from tfsparsecap_export.contents_tables import as_dict, contents_of_file
     from tfsparsecap_export.flatbuffer.contents import read_contents
-    from tfsparsecap_export.flatbuffer.stored import readable
+    from tfsparsecap_export.flatbuffer.stored import decoded_text
     from tfsparsecap_export.tables import console
 
     code, results = DONE, []
@@ -48,14 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             contents = read_contents(path)
             description, vocabulary = _bundle(path) if DESCRIPTION in contents.files else (None, [])
         except InputError as error:
-            fail(readable(str(error)))
+            fail(decoded_text(str(error)))
             code = WRONG_INPUT
             results.append({"path": str(path), "error": str(error)})
             continue
         if options.json:
             results.append(as_dict(contents, description, vocabulary))
         else:
-            console().print(shown(contents, description, vocabulary))
+            console().print(contents_of_file(contents, description, vocabulary))
     if options.json:
         print(json.dumps(results))
     return code

@@ -7,7 +7,7 @@ from tfsparsecap_export.encode import int8_activations
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.encode.int8_weights import Rounded
-from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify import outputs
 
@@ -17,7 +17,7 @@ ACTIVATIONS = "activations"
 FASTER = 0.95
 
 
-def choose(
+def choose_network(
     dense: bytes,
     weights: EncodedFile,
     rounded: dict[int, Rounded],
@@ -58,7 +58,7 @@ def choose(
         network, content, note = _quantized(prepared, encode, verify, keep_zeros)
     except int8_activations.CannotQuantize as error:
         return weights, [f"Activations stay float: {error}."]
-    before, after = expected_ms(weights_only, costs), expected_ms(content, costs)
+    before, after = network_ms(weights_only, costs), network_ms(content, costs)
     if after > FASTER * before:
         times = f"{after:.2g} ms on {costs.target} with int8 activations, {before:.2g} ms without"
         return weights, [f"Activations stay float: the file would take {times}."]
@@ -82,7 +82,7 @@ def _quantized(
     layers = len(prepared.rounded)
     floats, difference = 0, ""
     while floats <= layers // 2:
-        network = int8_activations.quantize(prepared, floats, keep_zeros=keep_zeros)
+        network = int8_activations.quantize_activations(prepared, floats, keep_zeros=keep_zeros)
         content = encode(network)
         try:
             verify(content)

@@ -14,7 +14,7 @@ from tfsparsecap.slimming.channel_choice import RatioError
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap_export.encode import DEFAULT_TARGET
 from tfsparsecap_export.encode.costs import of_target
-from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 
 
@@ -131,7 +131,7 @@ def prune_to_latency(
     def latency(candidate: keras.Model) -> float:
         with float32_computation(candidate):
             content = model_graph(candidate, 1, inputs)
-        return expected_ms(content, costs, int8=True, zeros=zeros)
+        return network_ms(content, costs, int8=True, zeros=zeros)
 
     before = latency(model)
     if before > milliseconds:

@@ -47,7 +47,7 @@ def load_run(path: Path) -> Run:
         InputError: the path does not exist, or a part of the run is missing or damaged.
     """
     if path.suffix == ".keras":
-        return Run(load_model(path))
+        return Run(load_keras_file(path))
     if not path.is_dir():
         problem = f"{path} is a file" if path.is_file() else f"there is no run folder {path}"
         raise InputError(f"{problem}: give a folder that training wrote, such as runs/NAME, or a .keras file")
@@ -63,7 +63,7 @@ def load_run(path: Path) -> Run:
     return Run(finished.captioner, finished.tokenizer, finished.config, description)
 
 
-def load_model(path: Path) -> keras.Model:
+def load_keras_file(path: Path) -> keras.Model:
     """Loads a Keras model from a `.keras` file without running code from the file.
 
     Raises:

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from tfsparsecap.captioning.plotting import as_png, legend_below, make_figure, shown
+from tfsparsecap.captioning.plotting import as_png, legend_below, make_figure, shortened
 
 
 def drawn(labels, title=""):
@@ -30,4 +30,4 @@ def test_equal_figures_give_equal_files():
 
 
 def test_labels_are_shortened():
-    assert shown("abcdef", 6) == "abcdef" and shown("abcdefg", 6) == "abcde…"
+    assert shortened("abcdef", 6) == "abcdef" and shortened("abcdefg", 6) == "abcde…"

@@ -6,12 +6,12 @@ import select
 import sys
 
 from tfsparsecap.core.hidden_stderr import hidden_stderr
-from tfsparsecap.core.progress import counted, progress_bar, shown, silent
+from tfsparsecap.core.progress import progress_bar, shown_progress, silent, with_count
 
 
 def computed() -> list[int]:
     with progress_bar() as progress, hidden_stderr():
-        return list(counted(progress, "counting [sheep]", [1, 2, 3]))
+        return list(with_count(progress, "counting [sheep]", [1, 2, 3]))
 
 
 def test_a_bar_is_shown_on_a_terminal_while_messages_are_hidden(monkeypatch):
@@ -39,8 +39,8 @@ def test_elsewhere_nothing_is_shown(capfd):
 
 def test_a_given_progress_takes_the_place_of_the_bar():
     seen = []
-    with shown(lambda *step: seen.append(step)) as progress:
-        list(counted(progress, "two", "ab"))
+    with shown_progress(lambda *step: seen.append(step)) as progress:
+        list(with_count(progress, "two", "ab"))
     assert seen == [("two", 0.0), ("two", 0.5)]
-    with shown(silent) as progress:
+    with shown_progress(silent) as progress:
         assert progress is silent

@@ -34,14 +34,14 @@ def choose(monkeypatch):
             if error(content) > 0.1:
                 raise OutputsDiffer(error(content), "the largest output")
 
-        monkeypatch.setattr(int8_activations, "quantize", quantize)
+        monkeypatch.setattr(int8_activations, "quantize_activations", quantize)
         monkeypatch.setattr(
             int8_activations,
             "prepare",
             lambda dense, rounded, samples: int8_activations.Prepared(b"", b"", rounded, (), 1),
         )
-        monkeypatch.setattr(int8_network, "expected_ms", expected(milliseconds))
-        return int8_network.choose(
+        monkeypatch.setattr(int8_network, "network_ms", expected(milliseconds))
+        return int8_network.choose_network(
             b"dense",
             WEIGHTS,
             dict.fromkeys(range(9)),

@@ -341,8 +341,8 @@ def _checkpoint(folder: Path, damage: Damage) -> Case:
     from tfsparsecap.captioning.runs.checkpoints import (
         load_checkpoint,
         load_part,
-        load_weights,
         newest_intact,
+        restore_weights,
     )
 
     first, newest, initial = (
@@ -352,7 +352,7 @@ def _checkpoint(folder: Path, damage: Damage) -> Case:
     reads = {
         "load": lambda: load_checkpoint(newest, captioner(True)) is NotImplemented,
         "part": lambda: load_part(newest, captioner(True).embedding),
-        "initial": lambda: load_weights(initial, captioner(False)) is NotImplemented,
+        "initial": lambda: restore_weights(initial, captioner(False)) is NotImplemented,
         # Whatever happens to the newest one, the one before it is intact.
         "resume": lambda: newest_intact([first, newest], ["train"])[0] is None,
     }
@@ -461,10 +461,10 @@ def _weights(folder: Path, damage: Damage) -> Case:
 
 
 def _model(folder: Path, damage: Damage) -> Case:
-    from tfsparsecap_export.model_sources import load_model
+    from tfsparsecap_export.model_sources import load_keras_file
 
     path = _copy(weights()[0].with_name("model.keras"), folder / "model.keras")
-    return Case(lambda: load_model(path) is None, [path])
+    return Case(lambda: load_keras_file(path) is None, [path])
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tfsparsecap.papers.score_table import Result, aggregate, items_as_csv, tables
+from tfsparsecap.papers.score_table import Result, aggregate, items_as_csv, tables_of_results
 
 LSTM, NONE = "Soft-Attention LSTM", "\N{EN DASH}"
 
@@ -37,7 +37,7 @@ STUDY = [
 def cells(results, score="CIDEr"):
     """Header and cells of each table."""
     contents = []
-    for table in tables(results, "Study", score):
+    for table in tables_of_results(results, "Study", score):
         columns = [[str(cell) for cell in column.cells] for column in table.columns]
         header = [str(column.header) for column in table.columns]
         contents.append([header, *map(list, zip(*columns, strict=True))])

@@ -8,7 +8,7 @@ from keras import layers
 from benchmarks.zero_channels import clear_kernels, randomize, zero_channels
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.budget import ChannelCosts
-from tfsparsecap.slimming.channel_choice import RatioError, blocks, choose, unused
+from tfsparsecap.slimming.channel_choice import RatioError, blocks, choose_channels, unused
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.operation_graph import trace
 from tfsparsecap.slimming.plan import slim
@@ -30,7 +30,7 @@ def test_equal_importance_removes_the_same_share_of_each_group(analysis):
 @pytest.mark.parametrize(("budget", "ratio"), [("channels", 0.5), ("parameters", 0.4), ("flops", 0.6)])
 def test_the_budget_is_met_with_the_fewest_channels(analysis, budget, ratio):
     costs, scores = ChannelCosts(analysis), np.arange(analysis.labels.size, dtype=float)
-    choice = choose(analysis, costs, scores, ratio, budget, 1, 0)
+    choice = choose_channels(analysis, costs, scores, ratio, budget, 1, 0)
     assert 1 - getattr(choice.after, budget) / getattr(choice.before, budget) >= ratio
     less = costs(analysis.alive(choice.removed[:-1]))
     assert 1 - getattr(less, budget) / getattr(choice.before, budget) < ratio
@@ -48,7 +48,7 @@ def test_the_budget_is_met_with_the_fewest_channels(analysis, budget, ratio):
 )
 def test_what_cannot_be_reached_is_refused(analysis, ratio, multiple, keep, message):
     with pytest.raises(InputError, match=message):
-        choose(
+        choose_channels(
             analysis,
             ChannelCosts(analysis),
             np.zeros(analysis.labels.size),
@@ -72,7 +72,9 @@ def test_what_cannot_be_reached_is_refused(analysis, ratio, multiple, keep, mess
 )
 def test_errors_name_the_setting_that_gives_the_ratio(analysis, ratio, stays, message):
     with pytest.raises(RatioError) as caught:
-        choose(analysis, ChannelCosts(analysis), np.zeros(analysis.labels.size), ratio, "channels", 8, 0.1)
+        choose_channels(
+            analysis, ChannelCosts(analysis), np.zeros(analysis.labels.size), ratio, "channels", 8, 0.1
+        )
     with pytest.raises(InputError, match=message):
         raise caught.value.of_setting("r", 0.5, stays)
 

@@ -20,11 +20,11 @@ WIDTH = 8.0
 _DPI = 200
 
 
-def shown(text: str, length: int = 200) -> str:
+def shortened(text: str, length: int = 200) -> str:
     """One line of text that matplotlib draws as it is, cut to a number of characters.
 
     Examples:
-        >>> print(shown("$x$ and more", 6))
+        >>> print(shortened("$x$ and more", 6))
         \\$x\\$ a…
     """
     text = one_line(text)
@@ -50,7 +50,7 @@ def style_axes(axes: "Axes") -> None:
 def legend_below(figure: "Figure", artists: Mapping[str, "Artist"]) -> None:
     """A legend of artists by label below all panels, with as many columns as fit."""
     # Matplotlib leaves out labels that begin with an underscore.
-    labels = [" " * label.startswith("_") + shown(label, 80) for label in artists]
+    labels = [" " * label.startswith("_") + shortened(label, 80) for label in artists]
     columns = min(len(labels), max(1, int(WIDTH / (0.6 + 0.075 * max(map(len, labels))))))
     figure.legend(
         [*artists.values()], labels, loc="outside lower center", ncols=columns, fontsize=9.5, frameon=False
@@ -64,7 +64,7 @@ def as_png(figure: "Figure", title: str = "") -> bytes:
         title: above the figure; "" for none.
     """
     if title:
-        figure.suptitle("\n".join(shown(line) for line in textwrap.wrap(one_line(title), 75)))
+        figure.suptitle("\n".join(shortened(line) for line in textwrap.wrap(one_line(title), 75)))
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=_DPI)
     return content.getvalue()

@@ -14,7 +14,7 @@ def silent(text: str, share: float | None) -> None:
     """Shows nothing."""
 
 
-def counted(progress: Progress, text: str, items: Sequence[Item]) -> Iterator[Item]:
+def with_count(progress: Progress, text: str, items: Sequence[Item]) -> Iterator[Item]:
     """Yields items, and reports the share of them that is done before each one."""
     for number, item in enumerate(items):
         progress(text, number / len(items))
@@ -29,7 +29,7 @@ def progress_bar() -> Iterator[Progress]:
 
     Examples:
         >>> with progress_bar() as progress:
-        ...     squares = [number**2 for number in counted(progress, "squares", range(3))]
+        ...     squares = [number**2 for number in with_count(progress, "squares", range(3))]
     """
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -56,6 +56,6 @@ def progress_bar() -> Iterator[Progress]:
             yield progress
 
 
-def shown(progress: Progress | None) -> AbstractContextManager[Progress]:
+def shown_progress(progress: Progress | None) -> AbstractContextManager[Progress]:
     """A block's progress: the given one, or a bar for None."""
     return progress_bar() if progress is None else nullcontext(progress)

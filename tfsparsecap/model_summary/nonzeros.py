@@ -65,7 +65,7 @@ def weights_of_layer(layer: keras.Layer) -> list[Weight]:
     return [prunable.get(id(variable), Weight(layer, variable)) for variable in own]
 
 
-def nested_layers(model: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
+def layers_by_path(model: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
     """Yields path and layer: the model, then each nested layer once, in order of creation, without gates."""
     seen, waiting = set(), [("", model)]
     while waiting:
@@ -94,7 +94,7 @@ def prunable_weights(model: keras.Layer, with_encoder: bool = True) -> list[Weig
     encoder = None if with_encoder else getattr(model, "encoder", None)
     seen = {id(variable) for variable in encoder.variables} if encoder is not None else set()
     weights = []
-    for _, layer in nested_layers(model):
+    for _, layer in layers_by_path(model):
         for weight in weights_of_layer(layer):
             if weight.prunable and id(weight.variable) not in seen:
                 seen.add(id(weight.variable))

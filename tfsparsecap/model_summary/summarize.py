@@ -12,7 +12,7 @@ from tfsparsecap.errors import check_whole
 from tfsparsecap.model_summary import storage
 from tfsparsecap.model_summary.formulas import PRODUCT
 from tfsparsecap.model_summary.forward import Calls, Forward, forward
-from tfsparsecap.model_summary.nonzeros import Weight, nested_layers, weights_of_layer
+from tfsparsecap.model_summary.nonzeros import Weight, layers_by_path, weights_of_layer
 from tfsparsecap.model_summary.summary_tables import (
     DECODER,
     ENCODER,
@@ -78,7 +78,7 @@ def summary(
     check_model(model, "summary", keras.Layer)
     beam = check_whole("beam", beam, at_least=1)
     words = check_whole("words", words, at_least=1)
-    layers = list(nested_layers(model))
+    layers = list(layers_by_path(model))
     run = forward(model, [layer for _, layer in layers], input_shapes, beam, words)
     weights = _weights(layers)
     size = sum(weight.size for of_layer in weights.values() for weight in of_layer)

@@ -140,13 +140,13 @@ def show(summary: Summary, print_fn: Callable[[str], None] | None = None) -> Non
     console = Console() if print_fn is None else Console(file=text, width=WIDTH)
     if print_fn is None and not (console.is_terminal or console.is_jupyter):
         console = Console(width=WIDTH)  # a file or pipe has no width
-    for table in tables(summary):
+    for table in tables_of_summary(summary):
         console.print(table)
     if print_fn is not None:
         print_fn(text.getvalue())
 
 
-def tables(summary: Summary) -> list[Table | Text]:
+def tables_of_summary(summary: Summary) -> list[Table | Text]:
     """Returns a table of weights and FLOPs, a table of bytes, and notes on how they were counted."""
     computed = Table(title=f"{summary.name}: FLOPs of {summary.about}", title_justify="left")
     computed.add_column("layer", overflow="fold")

@@ -124,10 +124,10 @@ def plot(
         axes.set_visible(False)
     artists: dict[str, Any] = {}
     for axes, (heading, curves) in zip(grid.flat, drawn, strict=False):
-        axes.set_title(plotting.shown(heading, 44), fontsize=10.5, loc="left", fontweight="bold")
-        axes.set_ylabel(plotting.shown(f"{score} \N{MULTIPLICATION SIGN} 100"))
+        axes.set_title(plotting.shortened(heading, 44), fontsize=10.5, loc="left", fontweight="bold")
+        axes.set_ylabel(plotting.shortened(f"{score} \N{MULTIPLICATION SIGN} 100"))
         axes.set_xlabel("" if by_variant else "sparsity")
-        labels = [plotting.shown(column_label(column), 30) for column in columns]
+        labels = [plotting.shortened(column_label(column), 30) for column in columns]
         turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, labels)) > 44 else {}
         axes.set_xticks(range(len(columns)), labels, **turned)
         axes.set_xlim(-0.4, max(1, len(columns)) - 0.6)

@@ -21,7 +21,7 @@ from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import save_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import Config, Data
-from tfsparsecap.captioning.training.other_runs import check_length, check_start, check_tokens
+from tfsparsecap.captioning.training.other_runs import check_same_length, check_start, check_tokens
 from tfsparsecap.captioning.training.phases import check_batches, phases
 from tfsparsecap.captioning.training.run_pruning import make_method
 from tfsparsecap.core.child_processes import start_child
@@ -59,7 +59,7 @@ def check_runs(runs: Sequence[GridRun]) -> None:
             if run.teacher is not None:
                 where = f"teacher: the run {run.teacher}"
                 check_tokens(configs[run.teacher], run.config, where)
-                check_length(configs[run.teacher], run.config, where)
+                check_same_length(configs[run.teacher], run.config, where)
 
 
 def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) -> Result | None:

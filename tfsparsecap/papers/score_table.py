@@ -146,14 +146,14 @@ def _panel(captioner: str, rows: list[ScoreRow]) -> Panel:
     return Panel(captioner, [*variants] if by_variant else [*sparsities], lines)
 
 
-def tables(results: Sequence[Result], title: str, score: str = "CIDEr") -> "list[Table]":
+def tables_of_results(results: Sequence[Result], title: str, score: str = "CIDEr") -> "list[Table]":
     """A table for each captioner: a line for each method, a column for each sparsity or variant.
 
     A dense row is repeated in every column. "at" gives the final sparsity of a model that missed its target.
 
     Examples:
         >>> runs = [Result("ORT", "SMP", 0.9, 1, {"CIDEr": 0.414}, 0.9, 100, 1000, 60.0, "runs/smp")]
-        >>> [str(cell) for column in tables(runs, "")[0].columns for cell in column.cells]
+        >>> [str(cell) for column in tables_of_results(runs, "")[0].columns for cell in column.cells]
         ['SMP', '41.4']
     """
     from rich.table import Table

@@ -104,7 +104,7 @@ def blocks(
     return [part for _, _, part in sorted(candidates, key=lambda candidate: candidate[:2])]
 
 
-def choose(
+def choose_channels(
     analysis: Analysis,
     costs: ChannelCosts,
     scores: np.ndarray,

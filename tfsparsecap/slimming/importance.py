@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfsparsecap.core.progress import Progress, counted, progress_bar
+from tfsparsecap.core.progress import Progress, progress_bar, with_count
 from tfsparsecap.errors import InputError, first_line
 from tfsparsecap.slimming.groups import Analysis
 from tfsparsecap.slimming.operation_graph import Node
@@ -211,7 +211,7 @@ def _squared_changes(
     levels = np.maximum(np.sqrt(np.mean(squares, axis=0)), 1e-30)
     rng, total = np.random.default_rng(0), np.zeros(analysis.labels.size)
     numbers = [*range(len(batches))] * -(-_DRAWS // len(batches))
-    for number in counted(progress, "measuring the channels on samples", numbers):
+    for number in with_count(progress, "measuring the channels on samples", numbers):
         pairs = zip(shapes[number], levels, strict=True)
         weights = [tf.constant(rng.standard_normal(shape) / level, tf.float32) for shape, level in pairs]
         changes = np.zeros(analysis.labels.size)

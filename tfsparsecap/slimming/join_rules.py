@@ -9,13 +9,13 @@ from keras import layers
 from tfsparsecap.slimming.labels import Axis
 from tfsparsecap.slimming.layer_rules import Rule, unknown
 from tfsparsecap.slimming.operation_graph import Ref
-from tfsparsecap.slimming.scope import Axes, Scope, positions, refs
+from tfsparsecap.slimming.scope import Axes, Scope, positive_axes, refs
 
 
 def along_axis(scope: Scope) -> None:
     """Softmax and sums along one axis keep the channels of that axis; the others pass."""
     axes = scope.axes(scope.only)
-    for axis in positions(getattr(scope.operation, "axis", -1), len(axes)):
+    for axis in positive_axes(getattr(scope.operation, "axis", -1), len(axes)):
         scope.freeze([axes[axis]], f"{scope.operation.name} works along the channels")
         axes[axis] = None
     scope.emit(axes)
@@ -24,7 +24,7 @@ def along_axis(scope: Scope) -> None:
 def reduction(scope: Scope) -> None:
     """Means, sums and extrema: an axis with channels that is reduced stays whole."""
     axes, layer = scope.axes(scope.only), scope.operation
-    gone = positions(layer.axis, len(axes))
+    gone = positive_axes(layer.axis, len(axes))
     scope.freeze([axes[place] for place in gone], f"{layer.name} reduces the channels")
     if layer.keepdims:
         scope.emit([None if place in gone else axis for place, axis in enumerate(axes)])

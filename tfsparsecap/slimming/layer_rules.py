@@ -10,7 +10,7 @@ import numpy as np
 from keras import layers
 
 from tfsparsecap.slimming.labels import Axis
-from tfsparsecap.slimming.scope import Scope, positions
+from tfsparsecap.slimming.scope import Scope, positive_axes
 
 #: `rule(scope)` sets the labels of the outputs.
 Rule = Callable[[Scope], None]
@@ -191,7 +191,7 @@ def embedding(scope: Scope) -> None:
 
 def batch_normalization(scope: Scope) -> None:
     layer, inputs = scope.operation, scope.axes(scope.only)
-    axis, *others = positions(layer.axis, len(inputs))
+    axis, *others = positive_axes(layer.axis, len(inputs))
     if others:
         return unknown(scope)
     passed = scope.tie("inputs", inputs[axis])
@@ -205,7 +205,7 @@ def batch_normalization(scope: Scope) -> None:
 def layer_normalization(scope: Scope) -> None:
     """Layer and RMS normalisation of the last axis."""
     layer, inputs = scope.operation, scope.axes(scope.only)
-    if positions(getattr(layer, "axis", -1), len(inputs)) != [len(inputs) - 1]:
+    if positive_axes(getattr(layer, "axis", -1), len(inputs)) != [len(inputs) - 1]:
         return unknown(scope)
     passed = scope.tie("inputs", inputs[-1])
     for name in ("gamma", "beta", "scale"):

@@ -17,7 +17,7 @@ from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.model_summary.summary_tables import amount
 from tfsparsecap.slimming.budget import ChannelCosts, Cost
-from tfsparsecap.slimming.channel_choice import ChannelChoice, Whole, choose, unused
+from tfsparsecap.slimming.channel_choice import ChannelChoice, Whole, choose_channels, unused
 from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
@@ -278,7 +278,7 @@ def plan_removal(
 
     measured = None if options.latency is None else measure
     budget, multiple, keep = options.budget, options.multiple, options.keep
-    choice = choose(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
+    choice = choose_channels(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
     return None if choice is None else SlimPlan(model, analysis, choice, costs, options.samples)
 
 

@@ -225,7 +225,7 @@ def refs(structure: Any) -> list[Ref]:
     return [leaf for leaf in keras.tree.flatten(structure) if isinstance(leaf, Ref)]
 
 
-def positions(axis: int | Iterable[int] | None, rank: int) -> list[int]:
+def positive_axes(axis: int | Iterable[int] | None, rank: int) -> list[int]:
     """The axes that an operation's `axis` means, counted from the front; None means all."""
     axes = range(rank) if axis is None else [axis] if isinstance(axis, int) else axis
     return [place % rank for place in axes]

@@ -7,7 +7,7 @@ import numpy as np
 from keras import layers
 
 from tfsparsecap.slimming.layer_rules import Rule, is_elementwise, unknown
-from tfsparsecap.slimming.scope import Axes, Count, Scope, positions
+from tfsparsecap.slimming.scope import Axes, Count, Scope, positive_axes
 
 
 def unchanged(scope: Scope) -> None:
@@ -142,7 +142,7 @@ def permute(scope: Scope) -> None:
 def expand_dims(scope: Scope) -> None:
     rank = len(scope.shape(scope.node.outputs[0]))
     old_axes = iter(scope.axes(scope.only))
-    new_places = positions(scope.operation.axis, rank)
+    new_places = positive_axes(scope.operation.axis, rank)
     scope.emit([None if place in new_places else next(old_axes) for place in range(rank)])
 
 
@@ -150,7 +150,7 @@ def squeeze(scope: Scope) -> None:
     if scope.operation.axis is None:
         return unknown(scope)
     axes = scope.axes(scope.only)
-    gone = positions(scope.operation.axis, len(axes))
+    gone = positive_axes(scope.operation.axis, len(axes))
     scope.freeze([axes[place] for place in gone], f"{scope.operation.name} removes the axis")
     scope.emit([axis for place, axis in enumerate(axes) if place not in gone])
 

@@ -9,7 +9,7 @@ from tfsparsecap.core.progress import Progress, silent
 from tfsparsecap_export.encode import encodings, int8_activations, int8_weights, sparse
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport
-from tfsparsecap_export.encode.network_cost import expected_ms
+from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.int8_network import FASTER
 from tfsparsecap_export.samples import Sample
@@ -50,9 +50,9 @@ def encoders(
     if activations:
         try:
             prepared = int8_activations.prepare(encoder, rounded, images)
-            quantized = int8_activations.quantize(prepared, keep_zeros=keep_zeros)
-            before = expected_ms(networks[NAME][0], costs)
-            if expected_ms(quantized[0], costs) <= FASTER * before:
+            quantized = int8_activations.quantize_activations(prepared, keep_zeros=keep_zeros)
+            before = network_ms(networks[NAME][0], costs)
+            if network_ms(quantized[0], costs) <= FASTER * before:
                 networks = {ACTIVATIONS: quantized, **networks}
         except int8_activations.CannotQuantize as error:
             notes.append(f"The encoder's activations stay float: {error}.")

@@ -9,7 +9,7 @@ from PIL import Image
 from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
 from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 from tfsparsecap.core.litert import signature_runner
-from tfsparsecap.core.progress import Progress, counted, silent
+from tfsparsecap.core.progress import Progress, silent, with_count
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, layer_name
@@ -109,7 +109,7 @@ def calibrate_confidence(
     scores, lengths, good, objects = [], [], [], []
     drawn = _drawn_images(validation.samples)
     text = f"calibrating the confidence on {len(validation.samples)} images"
-    captions = best_captions(content, counted(progress, text, [*validation.samples, *drawn]))
+    captions = best_captions(content, with_count(progress, text, [*validation.samples, *drawn]))
     expected = [*validation.references, *([()] * len(drawn))]
     for (token_ids, score, probabilities), references in zip(captions, expected, strict=True):
         scores.append(score)
@@ -144,7 +144,7 @@ def ciders(
     """CIDEr of the best caption of each image, float64 [images], by a captioner's .tflite file."""
     from tfsparsecap.captioning.metrics.scores import cider_of_images  # models without captions do without it
 
-    best = best_captions(content, counted(progress, text, validation.samples))
+    best = best_captions(content, with_count(progress, text, validation.samples))
     captions = {number: validation.to_text(token_ids) for number, (token_ids, *_) in enumerate(best)}
     return cider_of_images(dict(enumerate(validation.references)), captions)
 

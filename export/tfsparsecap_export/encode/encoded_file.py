@@ -20,7 +20,7 @@ from tfsparsecap_export.encode.costs import KernelCosts, of_target
 from tfsparsecap_export.encode.formats import Layer
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.keras_to_tflite.graph import StoredSource, content_key
+from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key
 
 _SLIMMED = "; without units that have no inputs or no outputs"
 
@@ -76,7 +76,7 @@ def encode_file(
     format: str,
     *,
     words: int = 1,
-    sources: dict[bytes, StoredSource] | None = None,
+    sources: dict[bytes, KerasWeight] | None = None,
     rounded: str = "all",
     keep_float: Collection[str] = (),
     costs: KernelCosts | None = None,
@@ -112,7 +112,7 @@ def encode_file(
     ]
     reports = _counted_once(reports, origins, [file.stored(layer.weight) for layer in layers])
     for product, order in reordered:
-        ordering.apply(file.model, product, order)
+        ordering.apply_order(file.model, product, order)
     compact.share_equal_buffers(file.model)
     compact.drop_unused(file.model)
     (compact.complete_names if names else compact.drop_names)(file.model)
@@ -125,7 +125,7 @@ class _Part:
 
     columns: int
     plan: str
-    origin: StoredSource
+    origin: KerasWeight
 
 
 class _File:
@@ -135,7 +135,7 @@ class _File:
         self,
         dense: bytes,
         format: str,
-        sources: dict[bytes, StoredSource],
+        sources: dict[bytes, KerasWeight],
         keep_float: Collection[str],
         costs: KernelCosts,
     ) -> None:
@@ -146,18 +146,18 @@ class _File:
         self._format, self._costs = format, costs
         self._sources, self._keep_float = sources, keep_float
         #: Key of a weight without some hidden units -> source and non-zero weights of the whole weight.
-        self._slimmed: dict[bytes, tuple[StoredSource, int]] = {}
+        self._slimmed: dict[bytes, tuple[KerasWeight, int]] = {}
         #: Buffer of a part of a split weight -> the part.
         self._parts: dict[int, _Part] = {}
 
-    def source(self, weight: sparse.FileWeight) -> StoredSource:
+    def source(self, weight: sparse.FileWeight) -> KerasWeight:
         """The Keras weight that it comes from; one with the tensor's name if that is not known."""
         key = content_key(weight.values)
         if key in self._slimmed:
             return self._slimmed[key][0]
-        return self._sources.get(key, StoredSource(weight.name, weight.values.size))
+        return self._sources.get(key, KerasWeight(weight.name, weight.values.size))
 
-    def origin(self, weight: sparse.FileWeight) -> StoredSource:
+    def origin(self, weight: sparse.FileWeight) -> KerasWeight:
         """The source of the weight, or of that which it is a part of: the same object for all parts."""
         part = self._parts.get(weight.buffer)
         return part.origin if part else self.source(weight)
@@ -188,7 +188,7 @@ class _File:
                 continue
             plan, source = splitting.plan_split(weight.values), self.source(weight)
             if str(plan):
-                for buffer, columns in splitting.apply(self.model, weight, plan, source.name).items():
+                for buffer, columns in splitting.apply_split(self.model, weight, plan, source.name).items():
                     self._parts[buffer] = _Part(columns, f" ({plan})", source)
 
     def layers(self, rounded: str) -> list[Layer]:
@@ -210,7 +210,7 @@ class _File:
 
         def chosen(int8_tables: bool) -> list[formats.EncodingChoice]:
             return [
-                formats.choose(layer, format, self._costs, int8_tables=int8_tables)
+                formats.choose_encoding(layer, format, self._costs, int8_tables=int8_tables)
                 for layer, format in zip(layers, requested, strict=True)
             ]
 
@@ -284,7 +284,7 @@ class _File:
 
 
 def _counted_once(
-    reports: Sequence[LayerReport], origins: Sequence[StoredSource], values: Sequence[np.ndarray]
+    reports: Sequence[LayerReport], origins: Sequence[KerasWeight], values: Sequence[np.ndarray]
 ) -> list[LayerReport]:
     """The reports without tied weights that were counted before, and without values that are stored before.
 

@@ -132,7 +132,7 @@ def store(
     """
     sparsity = scales = None
     if dtype == np.int8:
-        values, scales = quantize(weights, scale_per_row)
+        values, scales = quantized_int8(weights, scale_per_row)
     else:
         values = weights.astype(dtype)
     if block is not None:
@@ -178,7 +178,7 @@ def compress(weights: np.ndarray, block: int) -> tuple[schema.SparsityParameters
     return sparsity, blocks[row, column].reshape(-1)
 
 
-def quantize(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.QuantizationParametersT]:
+def quantized_int8(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schema.QuantizationParametersT]:
     """Symmetric quantization to int8, from -127 to 127; zeros stay zeros.
 
     Returns:

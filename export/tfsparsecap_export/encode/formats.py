@@ -54,7 +54,9 @@ def check_format(format: str) -> None:
         raise InputError(f'there is no export format "{format}": choose one of {", ".join(FORMATS)}')
 
 
-def choose(layer: Layer, format: str, costs: KernelCosts, *, int8_tables: bool = False) -> EncodingChoice:
+def choose_encoding(
+    layer: Layer, format: str, costs: KernelCosts, *, int8_tables: bool = False
+) -> EncodingChoice:
     """The encoding of a constant in a format.
 
     - `auto`: the faster of int8 blocks and dense int8 for a layer pruned in 1x16 blocks, by its number of
@@ -108,7 +110,7 @@ def expected_costs(
 ) -> tuple[float, int]:
     """Nanoseconds of a call, and bytes, of fully connected layers in the encodings of their formats."""
     pairs = [
-        (layer, choose(layer, format, costs).encoding)
+        (layer, choose_encoding(layer, format, costs).encoding)
         for layer, format in zip(layers, layer_formats, strict=True)
     ]
     nanoseconds = sum(_nanoseconds(layer, encoding, costs) for layer, encoding in pairs)

@@ -81,7 +81,7 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     return Prepared(content, flatfile.write_model(model), rounded, order, len(samples))
 
 
-def quantize(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -> EncodedFile:
+def quantize_activations(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -> EncodedFile:
     """Stores a network whose weights and activations are int8; its inputs and outputs stay float32.
 
     Weights of convolutions of which most are zero are stored without zeros, and expanded once, when the file
@@ -128,7 +128,7 @@ def quantize(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -
             expanding, report = _store_int8(model, layer, rounded, samples, keep_zeros)
             reports.append(report)
         else:
-            expanding, weight_reports = int8_weights.store_layer(model, layer, rounded, samples, keep_zeros)
+            expanding, weight_reports = int8_weights.round_layer(model, layer, rounded, samples, keep_zeros)
             for report in weight_reports:
                 reports.append(dataclasses.replace(report, reason=f"{report.reason}; float activations"))
         expansions += expanding
@@ -159,4 +159,4 @@ def _store_int8(
     encoded = int8_weights.smallest(values, tensor.quantization, dense_only)
     reason = f"int8 activations; calibrated with {samples} inputs"
     report = int8_weights.report_on(layer, rounded.source, encoded, reason)
-    return [] if encoded.sparsity is None else int8_weights.store(model, layer, encoded), report
+    return [] if encoded.sparsity is None else int8_weights.store_layer(model, layer, encoded), report

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfsparsecap.core.progress import Progress, counted, silent
+from tfsparsecap.core.progress import Progress, silent, with_count
 from tfsparsecap.model_summary.storage import Pattern
 from tfsparsecap_export.encode import encodings, formats, sparse
 from tfsparsecap_export.encode.calibration import CalibratedLayer, find_layers, statistics
@@ -16,7 +16,7 @@ from tfsparsecap_export.encode.rounding import round_to_nearest, round_weights
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.compact import drop_unused
 from tfsparsecap_export.flatbuffer.model_file import SharedQuantization, schema
-from tfsparsecap_export.keras_to_tflite.graph import StoredSource, content_key
+from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key
 from tfsparsecap_export.samples import Sample
 
 #: Layers with fewer weights become float16: they are a small part of the file and cause half of the error.
@@ -38,7 +38,7 @@ class Rounded:
             variance of the outputs; 0 if it is not known.
     """
 
-    source: StoredSource
+    source: KerasWeight
     values: np.ndarray
     scales: np.ndarray
     bias: np.ndarray | None
@@ -51,7 +51,7 @@ def round_network(
     *,
     format: str,
     keep_float: Sequence[str] = (),
-    sources: dict[bytes, StoredSource] | None = None,
+    sources: dict[bytes, KerasWeight] | None = None,
     progress: Progress = silent,
 ) -> dict[int, Rounded]:
     """Rounds the layers of a convolutional network that a format does not store better.
@@ -85,7 +85,7 @@ def round_layers(
     samples: Sequence[Sample],
     *,
     selected: Callable[[CalibratedLayer, str], bool] = lambda layer, name: True,
-    sources: dict[bytes, StoredSource] | None = None,
+    sources: dict[bytes, KerasWeight] | None = None,
     progress: Progress = silent,
 ) -> dict[int, Rounded]:
     """Rounds weights for the activations of the given samples, see `round_weights`.
@@ -108,15 +108,15 @@ def round_layers(
     """
     model = flatfile.read_model(content)
     graph = model.subgraphs[0]
-    chosen: list[tuple[int, CalibratedLayer, StoredSource]] = []
+    chosen: list[tuple[int, CalibratedLayer, KerasWeight]] = []
     for position, layer in enumerate(find_layers(model)):
         name = (graph.tensors[layer.operator.inputs[1]].name or b"").decode("utf-8", "replace")
-        source = (sources or {}).get(content_key(layer.weights), StoredSource(name, layer.weights.size))
+        source = (sources or {}).get(content_key(layer.weights), KerasWeight(name, layer.weights.size))
         if selected(layer, source.name):
             chosen.append((position, layer, source))
     rounded: dict[int, Rounded] = {}
     moments_of_layers = statistics(content, [layer for _, layer, _ in chosen], samples)
-    steps = counted(progress, f"rounding the weights of {len(chosen)} layers to int8", chosen)
+    steps = with_count(progress, f"rounding the weights of {len(chosen)} layers to int8", chosen)
     for (position, layer, source), (mean, moments) in zip(steps, moments_of_layers, strict=True):
         gain, matrix = 0.0, layer.matrix
         if moments is None:
@@ -185,7 +185,7 @@ def store_weights(
     reports: list[LayerReport] = []
     for position, layer in enumerate(find_layers(model)):
         if position in rounded:
-            operators, report = store_layer(model, layer, rounded[position], samples, keep_zeros, multiplied)
+            operators, report = round_layer(model, layer, rounded[position], samples, keep_zeros, multiplied)
             expansions += operators
             reports += report
     model.subgraphs[0].operators = [*expansions, *model.subgraphs[0].operators]
@@ -193,7 +193,7 @@ def store_weights(
     return flatfile.write_model(model), reports
 
 
-def store_layer(
+def round_layer(
     model: schema.ModelT,
     layer: CalibratedLayer,
     rounded: Rounded,
@@ -221,7 +221,7 @@ def store_layer(
     if multiplied and is_int8 and _is_product(layer):
         _multiply(model, layer, encoded)
         return [], report
-    return store(model, layer, encoded), report
+    return store_layer(model, layer, encoded), report
 
 
 def _is_product(layer: CalibratedLayer) -> bool:
@@ -280,7 +280,7 @@ def smallest(values: np.ndarray, quantization: SharedQuantization | None, keep_z
     return min(dense, Encoded(stored_values, sparsity, quantization), key=lambda encoded: encoded.bytes)
 
 
-def store(model: schema.ModelT, layer: CalibratedLayer, encoded: Encoded) -> list[schema.OperatorT]:
+def store_layer(model: schema.ModelT, layer: CalibratedLayer, encoded: Encoded) -> list[schema.OperatorT]:
     """Stores weights in another encoding; returns the operations that expand them when the file is loaded."""
     graph, weight = model.subgraphs[0], int(layer.operator.inputs[1])
     options: dict[str, Any] = {"tensor_type": encoded.tensor_type, "quantization": encoded.quantization}
@@ -301,7 +301,7 @@ def store(model: schema.ModelT, layer: CalibratedLayer, encoded: Encoded) -> lis
     return operators
 
 
-def report_on(layer: CalibratedLayer, source: StoredSource, encoded: Encoded, reason: str) -> LayerReport:
+def report_on(layer: CalibratedLayer, source: KerasWeight, encoded: Encoded, reason: str) -> LayerReport:
     """Report on a layer with stored weights."""
     pattern = Pattern.of(layer.weights.reshape(-1, layer.weights.shape[-1]))
     is_sparse = encoded.sparsity is not None

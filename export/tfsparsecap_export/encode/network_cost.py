@@ -26,7 +26,7 @@ _REDUCTIONS |= {"QUANTIZE": 1.5, "ARG_MAX": 2.0, "TOPK_V2": 3.0}
 _CALLS = ("WHILE", "IF", "CALL_ONCE")
 
 
-def expected_ms(
+def network_ms(
     content: bytes | mmap.mmap, costs: KernelCosts, words: int = 1, *, int8: bool = False, zeros: float = 0.0
 ) -> float:
     """Milliseconds that one run of a file is expected to take.

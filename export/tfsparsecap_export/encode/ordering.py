@@ -69,7 +69,7 @@ def order_of(values: np.ndarray, encoding: str) -> np.ndarray:
     return np.argsort(blocks, kind="stable").astype(np.int32)
 
 
-def apply(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
+def apply_order(model: schema.ModelT, product: Product, order: np.ndarray) -> None:
     """Adapts a graph to the sorted outputs of a layer.
 
     Args:

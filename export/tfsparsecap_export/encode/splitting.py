@@ -80,7 +80,7 @@ def plan_split(values: np.ndarray) -> LayerSplit:
 
 
 def can_split(model: schema.ModelT, weight: FileWeight) -> bool:
-    """Whether `apply` can split a fully connected layer: its products must multiply the inputs' last axis."""
+    """Whether `apply_split` can split a fully connected layer: its products multiply the last axis."""
     for use in weight.uses:
         graph = model.subgraphs[use.graph]
         shape = graph.tensors[graph.operators[use.operator].inputs[0]].shape
@@ -89,7 +89,7 @@ def can_split(model: schema.ModelT, weight: FileWeight) -> bool:
     return True
 
 
-def apply(model: schema.ModelT, weight: FileWeight, split: LayerSplit, name: str) -> dict[int, int]:
+def apply_split(model: schema.ModelT, weight: FileWeight, split: LayerSplit, name: str) -> dict[int, int]:
     """Splits the products of a weight, in place. The parts become ordinary constants.
 
     Args:

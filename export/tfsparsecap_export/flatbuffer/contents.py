@@ -13,7 +13,7 @@ from tfsparsecap.errors import InputError
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer import stored
 from tfsparsecap_export.flatbuffer.model_file import schema
-from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, readable
+from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, OTHER, Constant, decoded_text
 
 #: Operator and position among its inputs -> role of a constant there. A constant with several roles gets the
 #: first of them.
@@ -126,7 +126,7 @@ def read_contents(path: str | os.PathLike) -> Contents:
         constants = _constants(model, looped)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is a damaged .tflite file ({error}): export it again") from error
-    metadata = [(readable(entry.name), _data(model, entry.buffer).size) for entry in model.metadata or []]
+    metadata = [(decoded_text(entry.name), _data(model, entry.buffer).size) for entry in model.metadata or []]
     layers = [constant for constant in constants if constant.role != OTHER]
     parts = {
         "layers": sum(layer.value_bytes for layer in layers),
@@ -157,7 +157,7 @@ def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
         tensor = graph.tensors[index]
         shape = tensor.shape if tensor.shapeSignature is None else tensor.shapeSignature
         return Value(
-            readable(tensor.name if name is None else name),
+            decoded_text(tensor.name if name is None else name),
             () if shape is None else tuple(int(size) for size in shape),
             stored.type_name(tensor),
         )
@@ -169,7 +169,7 @@ def read_signatures(model: schema.ModelT) -> tuple[Signature, ...]:
     for signature in model.signatureDefs or []:
         graph = model.subgraphs[signature.subgraphIndex]
         inputs, outputs = values(graph, signature.inputs), values(graph, signature.outputs)
-        signatures.append(Signature(readable(signature.signatureKey), inputs, outputs))
+        signatures.append(Signature(decoded_text(signature.signatureKey), inputs, outputs))
     if not signatures:
         graph = model.subgraphs[0]
         inputs, outputs = (tuple(value(graph, i) for i in side) for side in (graph.inputs, graph.outputs))
@@ -200,7 +200,7 @@ def _associated(path: Path, content, end: int) -> tuple[dict[str, int], int]:
     start = min((member.header_offset for member in members), default=len(content))
     if not end <= start <= len(content):
         raise InputError(f"{path} is damaged: its associated files overlap its graph; export it again")
-    files = {readable(member.filename): member.compress_size for member in members}
+    files = {decoded_text(member.filename): member.compress_size for member in members}
     return files, len(content) - start
 
 
@@ -273,7 +273,7 @@ def _operators(model: schema.ModelT, looped: set[int]) -> tuple[Operator, ...]:
     for index, code in enumerate(model.operatorCodes):
         name = flatfile.code_name(code)
         if name == "CUSTOM":
-            name = f"CUSTOM {readable(code.customCode)}"
+            name = f"CUSTOM {decoded_text(code.customCode)}"
         total = merged.setdefault((name, code.version), [0, 0])
         total[0] += counts[index]
         total[1] += in_loop[index]

@@ -76,7 +76,7 @@ class Constant:
         return 1 - self.nonzeros / self.weights if self.weights else 0.0
 
 
-def readable(text: bytes | str | None) -> str:
+def decoded_text(text: bytes | str | None) -> str:
     """Text of a file, safe for a terminal: unprintable characters are replaced."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -92,7 +92,7 @@ def shape_of(tensor: schema.TensorT) -> tuple[int, ...]:
     """The shape of a tensor; raises ValueError if a size is negative."""
     shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
     if any(size < 0 for size in shape):
-        raise ValueError(f"{readable(tensor.name)} has the shape {list(shape)}")
+        raise ValueError(f"{decoded_text(tensor.name)} has the shape {list(shape)}")
     return shape
 
 
@@ -150,7 +150,7 @@ def describe(
         return total
 
     return Constant(
-        name=readable(tensor.name),
+        name=decoded_text(tensor.name),
         role=role,
         shape=shape,
         dtype=dtype,

@@ -109,7 +109,7 @@ def check_weights(model: keras.Model) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredSource:
+class KerasWeight:
     """The weight of the Keras model that a constant of the file comes from.
 
     Attributes:
@@ -121,23 +121,23 @@ class StoredSource:
     weights: int
 
 
-def weight_sources(model: keras.Model) -> dict[bytes, StoredSource]:
+def weight_sources(model: keras.Model) -> dict[bytes, KerasWeight]:
     """The sources of constants, by the `content_key` of their values in TFLite's layout.
 
     Layouts of the same weight have the same object.
     """
-    sources: dict[bytes, StoredSource] = {}
+    sources: dict[bytes, KerasWeight] = {}
     for weight in model.weights:
         if len(weight.shape) < 2:  # a bias of zeros would be mistaken for a kernel of zeros
             continue
         values = np.asarray(weight, np.float32)
-        source = StoredSource(weight.path, values.size)
+        source = KerasWeight(weight.path, values.size)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
             sources.setdefault(content_key(layout), source)
     for name, table in getattr(model, "constant_tables", dict)().items():  # of captioners
-        sources[content_key(table)] = StoredSource(f"{model.name}/{name}", 0)
+        sources[content_key(table)] = KerasWeight(f"{model.name}/{name}", 0)
     for name, matrix, weights in rnn_fusion.fused_kernels(model):
-        sources[content_key(matrix.T)] = StoredSource(name, weights)
+        sources[content_key(matrix.T)] = KerasWeight(name, weights)
     return sources
 
 

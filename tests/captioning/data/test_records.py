@@ -11,8 +11,8 @@ from tfsparsecap.captioning.data.records import (
     Record,
     clean_caption,
     copies_across_splits,
+    listed,
     seeded_splits,
-    shown,
 )
 from tfsparsecap.errors import InputError
 
@@ -106,13 +106,13 @@ def test_bad_records_are_collected_or_raise():
 
 
 def test_long_lists_are_shortened():
-    assert shown("abc") == "a, b, c"
-    assert shown("abcdef") == "a, b, c and 3 more"
+    assert listed("abc") == "a, b, c"
+    assert listed("abcdef") == "a, b, c and 3 more"
 
 
 def test_unprintable_and_long_names_are_cleaned_in_messages():
-    assert shown(["\x1b[31mred\n", "", "\ud83d", "caf\u00e9"], limit=4) == '?[31mred?, "", ?, caf\u00e9'
-    assert shown(["x" * 100_000]) == "x" * 200 + "\u2026"
+    assert listed(["\x1b[31mred\n", "", "\ud83d", "caf\u00e9"], limit=4) == '?[31mred?, "", ?, caf\u00e9'
+    assert listed(["x" * 100_000]) == "x" * 200 + "\u2026"
 
 
 def records(folder, **files):

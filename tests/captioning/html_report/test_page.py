@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tfsparsecap.captioning.html_report.compared_runs import ReportRun, read_runs
-from tfsparsecap.captioning.html_report.page import choose, make_page, score_table, setting_table
+from tfsparsecap.captioning.html_report.page import chosen_images, make_page, score_table, setting_table
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.config_files import load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
@@ -25,7 +25,7 @@ def captioned(label, ids):
     ("number", "expected"), [(0, []), (1, ["0"]), (3, ["0", "3", "6"]), (99, [str(i) for i in range(10)])]
 )
 def test_images_are_evenly_spaced(number, expected):
-    assert choose([captioned("a", map(str, range(10)))], number) == expected
+    assert chosen_images([captioned("a", map(str, range(10)))], number) == expected
 
 
 def test_the_best_score_is_bold_once():
@@ -82,6 +82,6 @@ def test_images_with_unusual_names_are_shown_and_unreadable_ones_named(tmp_path)
 
 def test_images_that_all_runs_captioned_are_preferred():
     some = captioned("a", ["1", "2", "3", "4"])
-    assert choose([some, captioned("b", ["4", "2", "9"]), captioned("c", [])], 5) == ["2", "4"]
-    assert choose([some, captioned("b", ["9"])], 5) == ["1", "2", "3", "4"]
-    assert choose([captioned("a", [])], 5) == []
+    assert chosen_images([some, captioned("b", ["4", "2", "9"]), captioned("c", [])], 5) == ["2", "4"]
+    assert chosen_images([some, captioned("b", ["9"])], 5) == ["1", "2", "3", "4"]
+    assert chosen_images([captioned("a", [])], 5) == []

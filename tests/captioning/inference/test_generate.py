@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tfsparsecap.captioning.inference import load
-from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions, stack
+from tfsparsecap.captioning.inference.generate import Caption, CaptionGenerator, Captions, stacked_inputs
 from tfsparsecap.errors import InputError
 
 
@@ -164,14 +164,14 @@ def test_region_features_are_given_as_arrays_or_as_a_folder_and_ids(tmp_path):
 
 def test_batches_of_images_with_different_numbers_of_regions_are_padded():
     rows = [{"features": np.ones((n, 2)), "boxes": np.ones((n, 4)), "pooled": np.ones(2)} for n in (1, 3)]
-    batch = stack(rows)
+    batch = stacked_inputs(rows)
     assert batch["mask"].tolist() == [[True, False, False], [True, True, True]]
     assert (
         batch["features"].sum() == 8 and batch["boxes"].shape == (2, 3, 4) and batch["pooled"].shape == (2, 2)
     )
-    assert "mask" not in stack(rows[:1])
+    assert "mask" not in stacked_inputs(rows[:1])
     with pytest.raises(InputError, match="the images have different inputs"):
-        stack([rows[0], {"features": np.ones((1, 2))}])
+        stacked_inputs([rows[0], {"features": np.ones((1, 2))}])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from tfsparsecap.captioning.models import ObjectRelationTransformer, Transformer
-from tfsparsecap.captioning.models.transformer_layers import SharedAttention, map_positions, positions
+from tfsparsecap.captioning.models.transformer_layers import SharedAttention, map_positions, sinusoids
 from tfsparsecap.core.saved_models import load_model
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import prune, strip_pruning
@@ -69,10 +69,10 @@ def test_the_order_of_cells_matters_only_for_feature_maps(inputs):
 
 
 def test_positions_of_a_map_are_those_of_row_and_column():
-    table, axis_positions = map_positions(9, 8), positions(3, 4)
+    table, axis_positions = map_positions(9, 8), sinusoids(3, 4)
     np.testing.assert_array_equal(table[5], np.concatenate([axis_positions[1], axis_positions[2]]))
     # Other numbers of cells are one row.
-    np.testing.assert_array_equal(map_positions(5, 8)[:, 4:], positions(5, 4))
+    np.testing.assert_array_equal(map_positions(5, 8)[:, 4:], sinusoids(5, 4))
 
 
 def test_padded_regions_change_nothing(inputs):

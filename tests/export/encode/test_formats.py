@@ -33,7 +33,7 @@ def layer(matrix, **options):
 
 
 def chosen(matrix, format, **options):
-    return formats.choose(layer(matrix), format, ARM64, **options).encoding
+    return formats.choose_encoding(layer(matrix), format, ARM64, **options).encoding
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_tables_become_int8_if_layers_are():
 )
 def test_layers_beyond_the_limits_of_the_int8_kernel_get_another_encoding(given, reason):
     for format in ("auto", "int8"):
-        choice = formats.choose(layer(given), format, ARM64)
+        choice = formats.choose_encoding(layer(given), format, ARM64)
         assert choice.encoding != encodings.BLOCK16
     assert reason in choice.reason and reason in formats.block16_obstacle(layer(given))
 
@@ -122,7 +122,7 @@ def test_float32_replaces_float16_if_that_changes_captions():
         (weight(density=1.0), "fast", encodings.DENSE),
         (weight(), "compact", encodings.SPARSE32),
     ):
-        assert formats.choose(layer(matrix, float16=False), format, ARM64).encoding == encoding
+        assert formats.choose_encoding(layer(matrix, float16=False), format, ARM64).encoding == encoding
 
 
 @pytest.mark.parametrize("encoding", encodings.ENCODINGS)

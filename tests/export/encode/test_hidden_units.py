@@ -7,7 +7,7 @@ from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.costs import of_target
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
-from tfsparsecap_export.keras_to_tflite.graph import StoredSource, content_key, model_graph
+from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key, model_graph
 
 from benchmarks import one_layer
 
@@ -59,7 +59,7 @@ def test_the_report_counts_the_weights_of_the_model():
     model, dense, _ = two_layers(first=without(range(100)))
     kernels = [np.asarray(layer.kernel).T for layer in model.layers]
     names = ("first", "second")
-    sources = {content_key(k): StoredSource(name, k.size) for k, name in zip(kernels, names, strict=True)}
+    sources = {content_key(k): KerasWeight(name, k.size) for k, name in zip(kernels, names, strict=True)}
     _, layers = encode_file(dense, "fast", sources=sources)
     assert [(layer.name, layer.shape) for layer in layers] == [("first", (156, 64)), ("second", (48, 156))]
     assert [layer.weights for layer in layers] == [64 * 256, 256 * 48]

@@ -69,7 +69,7 @@ def test_a_split_layer_gives_numpys_product(check_outputs, columns, density, act
     if density == 1.0:  # no format chooses full blocks; split them anyway
         file = flatfile.read_model(dense)
         (weight,) = sparse.find_weights(file)
-        splitting.apply(file, weight, splitting.plan_split(weight.values), "kernel")
+        splitting.apply_split(file, weight, splitting.plan_split(weight.values), "kernel")
         changes = [sparse.change(part, encodings.BLOCK16) for part in sparse.find_weights(file)]
         sparse.rewrite(file, changes)
         content = flatfile.write_model(file)

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from tfsparsecap.captioning.data.records import shown
+from tfsparsecap.captioning.data.records import listed
 from tfsparsecap.captioning.data.region_features import check_boxes
 from tfsparsecap.core.array_files import ENDINGS, open_array
 from tfsparsecap.core.files import DAMAGE, check_input_file, temporary_folder, write_errors
@@ -146,7 +146,7 @@ class _Writer:
             if absent := sorted(regions.keys() ^ rows.keys()):
                 raise InputError(
                     f"{names:.200} has either {_ATT} or {kind} but not both of {len(absent)} images:"
-                    f" {shown(absent)}; give all files"
+                    f" {listed(absent)}; give all files"
                 )
             wrong = [image for image in regions if kind == _BOX and rows[image] != regions[image]]
             if wrong:
@@ -158,7 +158,7 @@ class _Writer:
         absent = [name for name in image_ids if not {name, os.path.splitext(name)[0]} & regions.keys()]
         if absent:
             raise InputError(
-                f"{names:.200} lacks features of {len(absent)} images of the data: {shown(absent)}; give all"
+                f"{names:.200} lacks features of {len(absent)} images of the data: {listed(absent)}; give all"
                 " files, such as those of each split, or leave out --data"
             )
         return {

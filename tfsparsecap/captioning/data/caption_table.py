@@ -19,8 +19,8 @@ from tfsparsecap.captioning.data.records import (
     Record,
     check_folder,
     clean_caption,
+    listed,
     seeded_splits,
-    shown,
 )
 from tfsparsecap.core.files import read_text
 from tfsparsecap.errors import InputError
@@ -90,7 +90,7 @@ def load(
     for where, name, texts, split, row_labels in read(table, columns, bad):
         path = paths.get(name) or _image(folder, name) or (folder / name if images == "ignore" else None)
         if path is None:
-            bad.add(where, f"the image {shown([name])} is missing")
+            bad.add(where, f"the image {listed([name])} is missing")
             continue
         # Another spelling of a path is not another image, which could be in another split.
         name = names.setdefault(os.path.abspath(path), name)
@@ -112,7 +112,7 @@ def load(
         if usable_captions:
             captions.setdefault(name, []).extend(usable_captions)
         else:
-            bad.add(where, f"the caption of {shown([name])} has no word")
+            bad.add(where, f"the caption of {listed([name])} has no word")
     if not captions:
         first = f"; the first: {bad.skipped[0]}" if bad.skipped else ""
         raise InputError(f"{table} has no row with an image of {folder} and a caption: correct it{first}")
@@ -142,7 +142,7 @@ def _check_labels(table: Path, records: list[Record]) -> None:
     for split, names in of_split.items():
         if training_labels and (unknown := sorted(names - training_labels)):
             raise InputError(
-                f"{table} has labels in the {split} split that no training image has ({shown(unknown)}): use"
+                f"{table} has labels in the {split} split that no training image has ({listed(unknown)}): use"
                 " the same names in all splits"
             )
 
@@ -305,12 +305,12 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             bad.add(
                 where,
-                f"{caption_column!r} of {shown([row[image_column]])} is not a string or a list of strings",
+                f"{caption_column!r} of {listed([row[image_column]])} is not a string or a list of strings",
             )
         elif not isinstance(split, str):
-            bad.add(where, f"{split_column!r} of {shown([row[image_column]])} is not a string")
+            bad.add(where, f"{split_column!r} of {listed([row[image_column]])} is not a string")
         else:
-            names = _json_labels(labels, f"{where}: {_LABELS!r} of {shown([row[image_column]])}")
+            names = _json_labels(labels, f"{where}: {_LABELS!r} of {listed([row[image_column]])}")
             yield CaptionRow(where, row[image_column].strip(), texts, split.strip(), names)
 
 

@@ -15,8 +15,8 @@ from tfsparsecap.captioning.data.records import (
     Record,
     check_folder,
     clean_caption,
+    listed,
     seeded_splits,
-    shown,
 )
 from tfsparsecap.core.files import read_text
 from tfsparsecap.errors import InputError
@@ -183,7 +183,7 @@ def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str,
         absent = [name for name in names if name not in images]
         if absent:
             raise InputError(
-                f"{path} lists {len(absent)} images that are not in {folder} ({shown(absent)}): "
+                f"{path} lists {len(absent)} images that are not in {folder} ({listed(absent)}): "
                 "complete the download, or remove these names to train without them"
             )
         for name in names:
@@ -196,6 +196,6 @@ def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str,
     notes = []
     if unused_names:
         notes.append(
-            f"{len(unused_names)} images are in no split file and are not used ({shown(unused_names)})"
+            f"{len(unused_names)} images are in no split file and are not used ({listed(unused_names)})"
         )
     return splits, notes

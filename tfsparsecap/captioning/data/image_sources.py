@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfsparsecap.captioning.data.feature_cache import FeatureCache
 from tfsparsecap.captioning.data.images import read_image
-from tfsparsecap.captioning.data.records import BadRecords, OnBadRecord, Record, Skipped, counted
+from tfsparsecap.captioning.data.records import BadRecords, OnBadRecord, Record, Skipped, with_progress
 from tfsparsecap.captioning.data.region_features import RegionFeatures
 from tfsparsecap.errors import InputError
 
@@ -79,7 +79,9 @@ class ImageFileSource:
         fits = len(records) * int(np.prod(shape)) <= MEMORY_LIMIT
         self._images = np.zeros((len(records), *shape), np.uint8) if fits else None
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            errors = counted(threads.map(self._try, range(len(records))), len(records), "reading", progress)
+            errors = with_progress(
+                threads.map(self._try, range(len(records))), len(records), "reading", progress
+            )
             for index, (record, error) in enumerate(zip(records, errors, strict=True)):
                 self.usable[index] = error is None
                 if error is not None:

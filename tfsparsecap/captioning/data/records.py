@@ -208,7 +208,7 @@ def seeded_splits(
     return dict(zip(ids, names, strict=True)), note
 
 
-def counted(results: Iterable[T], total: int, what: str, shown: bool) -> Iterable[T]:
+def with_progress(results: Iterable[T], total: int, what: str, shown: bool) -> Iterable[T]:
     """The results for images, one after the other, with a progress bar that appears after three seconds."""
     return tqdm(results, total=total, desc=what, unit="image", delay=3, leave=False, disable=not shown)
 
@@ -240,7 +240,7 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(file for file in files if not file.name.startswith("."))
 
 
-def shown(names: Iterable[str], limit: int = 3) -> str:
+def listed(names: Iterable[str], limit: int = 3) -> str:
     """The first names of a list, for a message: `a, b, c and 4 more`.
 
     Unprintable characters are replaced, and very long names are truncated.
@@ -279,7 +279,7 @@ def described(data: CaptionData, pairs: list[tuple[Record, Record]]) -> str:
         f"{first.image_id} ({first.split}) is {second.image_id} ({second.split})" for first, second in pairs
     )
     count = f"{len(pairs)} photograph{'s' if len(pairs) > 1 else ''}"
-    return f"{data.name} has {count} in two splits, {shown(names)}"
+    return f"{data.name} has {count} in two splits, {listed(names)}"
 
 
 def _parts(group: list[Record], key: Callable[[Path], Any]) -> list[list[Record]]:

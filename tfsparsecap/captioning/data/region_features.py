@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfsparsecap.captioning.data.records import IMAGE_SUFFIXES, BadRecords, OnBadRecord, counted
+from tfsparsecap.captioning.data.records import IMAGE_SUFFIXES, BadRecords, OnBadRecord, with_progress
 from tfsparsecap.core.array_files import ENDINGS, ArrayFile, open_array
 from tfsparsecap.errors import InputError
 
@@ -93,7 +93,7 @@ class RegionFeatures:
         self.regions = np.zeros(len(self.image_ids), np.int32)
         with ThreadPoolExecutor(_THREADS) as threads:
             checks = threads.map(self._try, range(len(self.image_ids)))
-            for index, result in enumerate(counted(checks, len(self.image_ids), "indexing", progress)):
+            for index, result in enumerate(with_progress(checks, len(self.image_ids), "indexing", progress)):
                 if isinstance(result, int):
                     self.regions[index] = result
                 else:

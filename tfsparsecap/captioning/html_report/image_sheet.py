@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from tfsparsecap.captioning.data.images import read_image
-from tfsparsecap.captioning.plotting import shown
+from tfsparsecap.captioning.plotting import shortened
 from tfsparsecap.core.files import atomic_write
 
 _BLACK, _GREY, _GREEN, _RED = "#202124", "#6e7176", "#168039", "#c42b1c"
@@ -70,7 +70,7 @@ def draw_sheet(
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
 
     def write(x: int, y: int, lines: list[str], size: float, colour: str, **style) -> None:
-        text = "\n".join(map(shown, lines))
+        text = "\n".join(map(shortened, lines))
         figure.text(x / width, 1 - y / height, text, fontsize=size, color=colour, va="top", **style)
 
     write(_GAP, _GAP, heading, 15, _BLACK, fontweight="bold")

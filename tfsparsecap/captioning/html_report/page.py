@@ -140,7 +140,7 @@ def _number(value: float | None, digits: int) -> str:
     return _NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def choose(runs: Sequence[ReportRun], number: int) -> list[str]:
+def chosen_images(runs: Sequence[ReportRun], number: int) -> list[str]:
     """Chooses test images for the gallery, evenly spaced in the list.
 
     They are chosen from the images that all runs captioned; if there are none, from those of the first run.
@@ -162,7 +162,7 @@ def _gallery(
     group: Sequence[ReportRun], number: int, folder: str | None, notes: list[str]
 ) -> list[dict[str, Any]]:
     """Test images with captions, of runs on the same data; adds to `notes` what is missing."""
-    chosen, paths = choose(group, number), {}
+    chosen, paths = chosen_images(group, number), {}
     if chosen:
         config = group[0].config.model_copy(deep=True)
         config.data.folder = folder or config.data.folder

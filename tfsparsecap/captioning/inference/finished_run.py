@@ -9,7 +9,7 @@ import keras
 
 from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
-from tfsparsecap.captioning.inference.generate import CaptionGenerator, Captions, Inputs, stack
+from tfsparsecap.captioning.inference.generate import CaptionGenerator, Captions, Inputs, stacked_inputs
 from tfsparsecap.captioning.inference.scoring import ImageCaption, scores_of
 from tfsparsecap.captioning.inference.splits import (
     caption_records,
@@ -116,7 +116,7 @@ class FinishedRun(CaptionGenerator):
             search = Sampler(self.captioner, samples, length, rules=self._rules(), **sampling)
         if "seed" not in sampling:
             self._searches[key] = search
-        return lambda batch: captions_of_batch(search, self.tokenizer, stack(batch))
+        return lambda batch: captions_of_batch(search, self.tokenizer, stacked_inputs(batch))
 
     def evaluate(
         self,

@@ -221,7 +221,7 @@ class CaptionGenerator(ABC):
             sampling: `temperature`, `top_k`, `top_p` and `seed`, as of `generate`.
         """
         sampling = {name: value for name, value in sampling.items() if value is not None}
-        check_options(beam, samples, **sampling)
+        check_search(beam, samples, **sampling)
         search = self.search(beam, samples, **sampling)
         rows = self._read(images) if features is None else self._read_features(images, Path(features))
         while batch := list(islice(rows, self.batch_size)):
@@ -340,7 +340,7 @@ class CaptionGenerator(ABC):
 _PER_REGION = ("features", "boxes")
 
 
-def stack(rows: Sequence[Inputs]) -> Inputs:
+def stacked_inputs(rows: Sequence[Inputs]) -> Inputs:
     """One batch of the inputs of several images; regions are padded with zeros, and `mask` tells which.
 
     Raises:
@@ -360,7 +360,7 @@ def stack(rows: Sequence[Inputs]) -> Inputs:
     return batch
 
 
-def check_options(beam: int | None, samples: int | None, **sampling: Any) -> None:
+def check_search(beam: int | None, samples: int | None, **sampling: Any) -> None:
     """Checks the options of `generate` that do not depend on the captioner.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfsparsecap.captioning.data.records import clean_caption, shown
+from tfsparsecap.captioning.data.records import clean_caption, listed
 from tfsparsecap.captioning.inference.confidence import LIKELY, NOT_SURE, is_good, reliability
 from tfsparsecap.captioning.metrics.caption_statistics import (
     caption_statistics,
@@ -260,7 +260,7 @@ def _remarks(scores: dict[str, Any]) -> str:
     remarks = []
     for name, reason in (("left_out", "cannot be read"), ("without_references", "no word in a reference")):
         if scores.get(name):
-            remarks.append(f"{len(scores[name])} left out, {reason} ({shown(scores[name])})")
+            remarks.append(f"{len(scores[name])} left out, {reason} ({listed(scores[name])})")
     if scores.get("empty_captions"):
         remarks.append(f"{scores['empty_captions']} captions without a word, which score 0")
     if scores.get("references_without_caption"):
@@ -327,8 +327,8 @@ def coco_results(results: Any, references: Any) -> tuple[list[ImageCaption], int
     if unknown and len(unknown) == len(captions):
         raise InputError(
             f"the references are of another data set: none of the {len(captions)} images of the results"
-            f" (such as {shown(unknown[:1])}) is among their {len(by_image)}"
-            + (f" (such as {shown([next(iter(by_image))])})" if by_image else "")
+            f" (such as {listed(unknown[:1])}) is among their {len(by_image)}"
+            + (f" (such as {listed([next(iter(by_image))])})" if by_image else "")
         )
     if unknown:
         raise InputError(
@@ -373,18 +373,18 @@ def _rows(content: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _texts(texts: Any, image_id: str, name: str) -> list[str]:
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"image {shown([image_id])} of {name} has no caption string: give COCO's format")
+        raise InputError(f"image {listed([image_id])} of {name} has no caption string: give COCO's format")
     return [clean_caption(text) for text in texts]
 
 
 def _labels(labels: Any, image_id: str) -> tuple[str, ...]:
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise InputError(
-            f"the labels of image {shown([image_id])} of the references are not a list of strings: give one,"
+            f"the labels of image {listed([image_id])} of the references are not a list of strings: give one,"
             " or null"
         )
     return tuple(map(clean_caption, labels))
 
 
 def _images(image_ids: list[str]) -> str:
-    return f"{len(image_ids)} image{'s' if len(image_ids) > 1 else ''} ({shown(image_ids)})"
+    return f"{len(image_ids)} image{'s' if len(image_ids) > 1 else ''} ({listed(image_ids)})"

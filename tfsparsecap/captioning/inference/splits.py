@@ -56,7 +56,7 @@ def caption_records(
     captions, timed, seconds, batch = [], 0, 0.0, None
     began = time.perf_counter()
     with tqdm(total=len(records), unit="image", desc="captioning", disable=not progress) as bar:
-        for batch in readable(batches):
+        for batch in readable_batches(batches):
             traces, indices = decoder.traces, batch["index"].numpy()
             of_images = captions_of_batch(decoder, tokenizer, batch)
             for index, of_image in zip(indices, of_images, strict=True):
@@ -99,7 +99,7 @@ def _image_caption(record: Record, captions: Captions, objects: Sequence[str]) -
     return ImageCaption(*about, labels=record.labels, objects=names)
 
 
-def readable(batches: "tf.data.Dataset") -> Iterator[dict[str, Any]]:
+def readable_batches(batches: "tf.data.Dataset") -> Iterator[dict[str, Any]]:
     """The batches of a data set. Raises InputError if an image cannot be read."""
     from tfsparsecap.captioning.data.pipeline import unwrap_input_errors
 

@@ -15,7 +15,7 @@ from tfsparsecap.captioning.models.transformer_layers import (
     DecoderLayer,
     DeviationNorm,
     EncoderLayer,
-    positions,
+    sinusoids,
 )
 from tfsparsecap.errors import InputError, check_whole
 
@@ -233,10 +233,10 @@ class TransformerCaptioner(RegionCaptioner):
         return self.embedding(token_ids) * math.sqrt(self.size) + ops.cast(position, self.compute_dtype)
 
     def _positions(self, length: int | None = None) -> tf.Tensor:
-        return tf.constant(positions(max(length or 0, self.max_length or 0), self.size))
+        return tf.constant(sinusoids(max(length or 0, self.max_length or 0), self.size))
 
     def constant_tables(self) -> dict[str, np.ndarray]:
-        return {"positions": positions(self.max_length, self.size)}
+        return {"positions": sinusoids(self.max_length, self.size)}
 
     def logits_of(self, x: tf.Tensor) -> tf.Tensor:
         """Returns float32 logits [..., V] for outputs of the last decoder layer, [..., size]."""

@@ -200,11 +200,11 @@ def map_positions(cells: int, size: int) -> np.ndarray:
     """
     side = math.isqrt(cells)
     rows, columns = (side, side) if side * side == cells else (1, cells)
-    of_rows = np.repeat(positions(rows, size // 2), columns, axis=0)
-    return np.concatenate([of_rows, np.tile(positions(columns, size - size // 2), (rows, 1))], axis=1)
+    of_rows = np.repeat(sinusoids(rows, size // 2), columns, axis=0)
+    return np.concatenate([of_rows, np.tile(sinusoids(columns, size - size // 2), (rows, 1))], axis=1)
 
 
-def positions(length: int, size: int) -> np.ndarray:
+def sinusoids(length: int, size: int) -> np.ndarray:
     """Positional encodings of "Attention Is All You Need", float32 [length, size]."""
     rates = np.exp(np.arange(0, size, 2) * -(math.log(10000.0) / size))
     phases = np.arange(length)[:, None] * rates

@@ -96,7 +96,7 @@ def save_weights(path: Path, weights: Mapping[str, np.ndarray]) -> None:
     _write(path, weights, {})
 
 
-def load_weights(path: Path, model: keras.Model) -> list[np.ndarray]:
+def restore_weights(path: Path, model: keras.Model) -> list[np.ndarray]:
     """Reads what `save_weights` wrote, in the order of `model.get_weights()`; does not change the model.
 
     Raises:

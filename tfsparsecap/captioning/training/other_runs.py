@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from tfsparsecap.captioning.data.records import CaptionData, shown
+from tfsparsecap.captioning.data.records import CaptionData, listed
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
-from tfsparsecap.captioning.inference.splits import captions_of_batch, readable
+from tfsparsecap.captioning.inference.splits import captions_of_batch, readable_batches
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
-from tfsparsecap.captioning.runs.checkpoints import load_weights, newest_intact, read_notes, weights_digest
+from tfsparsecap.captioning.runs.checkpoints import newest_intact, read_notes, restore_weights, weights_digest
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import RunData, make_captioner, objects_of
 from tfsparsecap.captioning.settings.schema import Config, TransformerModel
@@ -111,7 +111,7 @@ def load_initial_weights(config: Config, captioner: Captioner) -> list[np.ndarra
             f" checkpoints/{folder.initial.name}: train that run with training.keep_initial=true, or let this"
             " run train first (pruning.rounds=1, training.start_from=null)"
         )
-    return load_weights(folder.initial, captioner)
+    return restore_weights(folder.initial, captioner)
 
 
 def newest_checkpoint(config: Config, folder: RunFolder, report: Callable[[str], None]) -> Path | None:
@@ -153,7 +153,7 @@ def objects_of_run(
     if labelled and not objects:
         report(f"the captioner in {where} predicts no objects: the labels of {data.name} are not used")
     elif labelled and objects != labelled:
-        different = shown(sorted({*objects} ^ {*labelled}))
+        different = listed(sorted({*objects} ^ {*labelled}))
         raise InputError(
             f"training.start_from: the captioner in {where} predicts {len(objects)} objects, but"
             f" {len(labelled)} are labelled in {data.name} (only one of the two has {different}): give data"
@@ -233,7 +233,7 @@ def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> li
             teacher = FinishedRun.load(Path(where).expanduser())
         except InputError as error:
             raise InputError(f"training.teacher: {error}") from error
-        check_length(teacher.config, config, f"training.teacher: the run in {where}")
+        check_same_length(teacher.config, config, f"training.teacher: the run in {where}")
         if _tokens(teacher.tokenizer) != _tokens(tokenizer):
             raise InputError(
                 f"training.teacher: the run in {where} has another vocabulary: train both on the same data"
@@ -246,7 +246,7 @@ def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> li
     return teachers
 
 
-def check_length(theirs: Config, config: Config, run: str) -> None:
+def check_same_length(theirs: Config, config: Config, run: str) -> None:
     """Checks that the captions of a teacher, called `run` in the message, are as long as those it teaches."""
     longest, own = theirs.data.max_length, config.data.max_length
     if longest != own:
@@ -350,7 +350,7 @@ def _best_captions(teacher: FinishedRun, data: RunData, count: int) -> Iterator[
     """Each training image with the `count` best captions of a teacher."""
     records, tokenizer = data.data.split("train"), teacher.tokenizer
     decoder = teacher.decoder(max(count, teacher.config.decoding.beam, _LEAST_BEAM))
-    batches = readable(data.image_batches(records, from_images=False))
+    batches = readable_batches(data.image_batches(records, from_images=False))
     with tqdm(total=len(records), unit="image", desc="teacher's captions", disable=not data.progress) as bar:
         for batch in batches:
             indices = batch["index"].numpy()

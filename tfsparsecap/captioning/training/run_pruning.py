@@ -114,12 +114,12 @@ def gate_for_fine_tuning(
         fix_zeros(captioner, skip=captioner.encoder.name, block_shape=settings.block_shape)
     with error_prefix(f"pruning.method={settings.method}"):
         if settings.encoder == "A":
-            keep_masks(captioner, settings.block_shape, restored=restored)
+            fix_masks(captioner, settings.block_shape, restored=restored)
         else:
             prune(captioner, make_method(settings, total_steps, config.training.fine_tune.epochs))
 
 
-def keep_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: bool) -> None:
+def fix_masks(captioner: Captioner, block_shape: tuple[int, int], *, restored: bool) -> None:
     """Fixes all masks of a captioner that has been pruned; call it before its encoder is frozen.
 
     A method that follows a score may have pruned nothing: then all gates stay open.

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.captioning.data.records import CaptionData, shown
+from tfsparsecap.captioning.data.records import CaptionData, listed
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.inference.scoring import as_rows
@@ -40,9 +40,9 @@ from tfsparsecap.captioning.training.phases import Phase, check_batches, make_lo
 from tfsparsecap.captioning.training.run_pruning import (
     EncoderSlimming,
     final_captioner,
+    fix_masks,
     gate_captioner,
     gate_for_fine_tuning,
-    keep_masks,
     penalise_gammas,
     phases_differ,
     rewinds_to_initial_weights,
@@ -181,7 +181,7 @@ class _Run:
         self.initial = named_weights(self.captioner) if config.training.keep_initial else {}
         self._prune()
         if skipped := self._skipped():
-            names = shown(entry.where for entry in skipped)
+            names = listed(entry.where for entry in skipped)
             report(f"{len(skipped)} unreadable records are skipped ({names}); skipped.txt lists all of them")
 
     @property
@@ -345,7 +345,7 @@ class _Run:
             gate_for_fine_tuning(self.captioner, self.config, self._steps(phase), restored=restored)
         elif phase.kind == "scst":
             if self.pruning is not None:
-                keep_masks(self.captioner, self.pruning.block_shape, restored=restored)
+                fix_masks(self.captioner, self.pruning.block_shape, restored=restored)
             train_encoder(self.captioner, phase.kind)
 
     def _steps(self, phase: Phase) -> int:

@@ -211,7 +211,7 @@ def test_an_unreachable_hub_is_reported(monkeypatch):
     with pytest.raises(
         InputError, match=r"huggingface_hub: pip install .*\[huggingface\]', or give the path"
     ):
-        published_weights.download("a/b", "c", "TinyViT-5M")
+        published_weights.download_weights("a/b", "c", "TinyViT-5M")
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
-from tfsparsecap.captioning.models.image_encoders.published_weights import download, load_weights
+from tfsparsecap.captioning.models.image_encoders.published_weights import download_weights, load_weights
 from tfsparsecap.errors import InputError
 
 #: Width, depth and image size of each variant.
@@ -165,7 +165,7 @@ def _published_weights(variant: int, title: str) -> Path:
         files = sorted((Path(package.origin).parent / "models").glob("*.pth"))
         if files:
             return files[0]
-    return download(_REPOSITORY.format(variant), _FILE, title)
+    return download_weights(_REPOSITORY.format(variant), _FILE, title)
 
 
 def _layer_names(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ _NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias"}
 _NAMES |= {"moving_mean": "running_mean", "moving_variance": "running_var"}
 
 
-def download(repository: str, file: str, title: str) -> Path:
+def download_weights(repository: str, file: str, title: str) -> Path:
     """Path of a file of the Hugging Face Hub, in its cache or downloaded now.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.captioning.models.image_encoders.encoder_base import Encoder
-from tfsparsecap.captioning.models.image_encoders.published_weights import download, load_weights
+from tfsparsecap.captioning.models.image_encoders.published_weights import download_weights, load_weights
 from tfsparsecap.captioning.models.image_encoders.window_attention import WindowAttention
 
 #: The published weights on the Hugging Face Hub: repository and file.
@@ -152,7 +152,7 @@ class TinyViTEncoder(Encoder):
         self.batch_norm = batch_norm
         network = tiny_vit_5m(image_size, batch_norm=batch_norm, dtype=self.dtype_policy)
         if weights is not None:
-            path = download(REPOSITORY, FILE, self.network_name) if weights == "imagenet" else weights
+            path = download_weights(REPOSITORY, FILE, self.network_name) if weights == "imagenet" else weights
             load_weights(network, path, self.network_name, _timm_names)
         self.cut(network)
 

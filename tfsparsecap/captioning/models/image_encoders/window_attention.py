@@ -126,7 +126,7 @@ class WindowAttention(keras.layers.Layer):
 
 
 @formulas.register(WindowAttention)
-def products(layer: WindowAttention, arguments: dict[str, Any], output: Any) -> formulas.Uses:
+def attention_products(layer: WindowAttention, arguments: dict[str, Any], output: Any) -> formulas.Uses:
     """Scores and weighted values of all windows."""
     windows = math.prod(-(-length // layer.window) for length in output.shape[1:3])
     return {formulas.PRODUCT: 2 * windows * layer.window**4 * layer.heads * layer.depth(output.shape[3])}
