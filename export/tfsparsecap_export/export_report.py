@@ -3,20 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import LayerReport
 from tfsparsecap_export.encode.network_cost import network_ms
-from tfsparsecap_export.encode.sparse import CONVOLUTION
 from tfsparsecap_export.tables import console, layer_rows, new_table
 from tfsparsecap_export.verify.outputs import Verification
-
-if TYPE_CHECKING:
-    from tfsparsecap.captioning.inference.confidence import Calibration
-    from tfsparsecap_export.caption_files.quality import Quality
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +45,11 @@ class ExportReport:
         path: path of the file.
         bytes: size of the file.
         format: the requested format.
-        words: number of words per caption, or of time steps, that `expected_ms` assumes.
+        words: number of time steps, or of words per caption, that `expected_ms` assumes.
         layers: the constants of the file, in order.
         verification: result of the comparison with the Keras model.
         speedup: what the cost model expects.
         notes: sentences about deviations from the requested format.
-        quality: loss of CIDEr due to int8, or None if it was not measured.
-        confidence: calibration of the confidence, or None if the file has none.
 
     Examples:
         >>> from tfsparsecap_export import export_model
@@ -74,16 +67,21 @@ class ExportReport:
     verification: Verification
     speedup: Speedup
     notes: tuple[str, ...] = ()
-    quality: "Quality | None" = None
-    confidence: "Calibration | None" = None
+
+    @property
+    def times(self) -> str:
+        """Heading of the expected milliseconds."""
+        return "ms"
 
     @property
     def sparsity(self) -> float:
-        """Fraction of zeros in the layers and tables of a model; of a captioner, not in its encoder."""
-        captioner = self.verification.equal is not None
-        counted = [layer for layer in self.layers if not (captioner and layer.role == CONVOLUTION)]
-        weights = sum(layer.weights for layer in counted)
-        return 1 - sum(layer.nonzeros for layer in counted) / weights if weights else 0.0
+        """Fraction of zeros in the layers and tables."""
+        weights = sum(layer.weights for layer in self.counted())
+        return 1 - sum(layer.nonzeros for layer in self.counted()) / weights if weights else 0.0
+
+    def counted(self) -> list[LayerReport]:
+        """The layers that `sparsity` is about."""
+        return list(self.layers)
 
     def __str__(self) -> str:
         """The table and the sentences, as wide as the terminal."""
@@ -95,16 +93,13 @@ class ExportReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        quality = self.quality and self.quality.as_dict()
-        plain = {**dataclasses.asdict(self), "quality": quality}
-        return {**plain, "path": str(self.path), "sparsity": self.sparsity}
+        return {**dataclasses.asdict(self), "path": str(self.path), "sparsity": self.sparsity}
 
     def table(self) -> Table:
         """For the terminal: one row per layer, and one for all convolutions with the same encoding."""
         headings = ["layer", "shape", "pattern", ">non-zero", ">", "stored as", ">KB"]
         title = f"{self.path}: format {self.format}"
-        is_captioner = self.verification.equal is not None
-        table = new_table(title, *headings, f">ms/{self.words} words" if is_captioner else ">ms", "why")
+        table = new_table(title, *headings, f">{self.times}", "why")
         for name, shape, group in layer_rows(self.layers, lambda layer: (layer.pattern, layer.encoding)):
             first = group[0]
             table.add_row(name, shape, first.pattern, *_figures(group, first.encoding), first.reason)
@@ -114,49 +109,17 @@ class ExportReport:
 
     def sentences(self) -> list[str]:
         """What the table does not show."""
-        check, quality, speedup = self.verification, self.quality, self.speedup
+        speedup = self.speedup
         expected = (
             f"Expected on {speedup.target}: {speedup.float32:.1f}x as fast as dense float32,"
             f" {speedup.int8:.1f}x as dense int8 (by a cost model; measure it with"
             " python -m tfsparsecap_export.benchmark)."
         )
-        compared = (
-            f"Compared with the Keras model on {check.runtime} with {check.samples} inputs ({check.source}):"
-        )
-        if check.equal is None:
-            return [
-                *self.notes,
-                expected,
-                f"{compared} outputs differ by at most {check.error:.2%} of the largest output, and by"
-                f" {check.rms_error:.2%} in the mean (root mean square)."
-                + (
-                    f" The most probable class is the same for {check.same_class:.1%}."
-                    if check.same_class is not None
-                    else ""
-                ),
-            ]
-        notes = list(self.notes)
-        if quality is not None and quality.not_computed:
-            notes.append(f"The loss of CIDEr due to int8 was not measured: {quality.not_computed}.")
-        elif quality is not None:
-            notes.append(
-                f"CIDEr on {quality.images} validation images: {quality.float_cider:.4f} in float32,"
-                f" {quality.cider:.4f} in this file ({-quality.loss:+z.2%} ± {quality.loss_error:.2%})."
-                + (f" Stored as float: {', '.join(quality.kept_float)}." if quality.kept_float else "")
-            )
-        if self.confidence is not None:
-            notes.append(
-                f"Confidence: calibrated on {self.confidence.images} validation images, of which"
-                f" {self.confidence.good:.1%} have a good caption."
-            )
-        ties = f" ({check.ties} of them are different captions with equal scores)" if check.ties else ""
-        return [
-            *notes,
-            expected,
-            f"{compared} {check.equal:.1%} of the best captions are equal{ties}, and"
-            f" {check.equal_beams:.1%} of the captions of all beams. Scores differ by at most"
-            f" {check.error:.1g} nats per word.",
-        ]
+        return [*self.notes, *self.measured(), expected, self.verification.sentence()]
+
+    def measured(self) -> list[str]:
+        """What was measured beyond the verification."""
+        return []
 
 
 def _figures(layers: Sequence[LayerReport], encoding: str) -> list[str]:

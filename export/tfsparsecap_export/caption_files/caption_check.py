@@ -1,5 +1,6 @@
 """The check before a captioner's file is written: on the runtime, its captions must be the Keras model's."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,6 +23,33 @@ SCORE_ERROR = {True: 0.05, False: 0.6}
 OBJECT_ERROR = {True: 0.02, False: 0.2}
 
 
+@dataclasses.dataclass(frozen=True)
+class CaptionVerification(outputs.Verification):
+    """The result of the check of a captioner's file.
+
+    Attributes:
+        error: largest difference between the file's and the Keras model's score of a caption, in nats per
+            word.
+        equal: fraction of the inputs whose best caption has the Keras model's token ids or ties with it.
+        equal_beams: fraction of all captions, including the other beams, with the same token ids.
+        ties: number of captions that count as equal because both have the same score.
+        objects_error: largest difference of the probability of an object; None without objects.
+    """
+
+    equal: float = 1.0
+    equal_beams: float = 1.0
+    ties: int = 0
+    objects_error: float | None = None
+
+    def sentence(self) -> str:
+        ties = f" ({self.ties} of them are different captions with equal scores)" if self.ties else ""
+        return (
+            f"{self._compared()} {self.equal:.1%} of the best captions are equal{ties}, and"
+            f" {self.equal_beams:.1%} of the captions of all beams. Scores differ by at most"
+            f" {self.error:.1g} nats per word."
+        )
+
+
 class CaptionsDiffer(outputs.Differs):
     """The file's captions differ from the Keras model's."""
 
@@ -38,7 +66,7 @@ def verify_captions(
     tolerance: float | None = None,
     tie: float = outputs.TIE,
     source: str = "given inputs",
-) -> outputs.Verification:
+) -> CaptionVerification:
     """Compares the captions of a file with those of the Keras model that it was made from.
 
     Args:
@@ -108,7 +136,7 @@ def verify_captions(
             f"{different} of {len(samples)} captions of the exported file differ from the Keras model's:"
             " nothing was written; allow a fraction with --tolerance, or try another --format"
         )
-    return outputs.Verification(
+    return CaptionVerification(
         samples=len(samples),
         source=source,
         equal=(equal + ties) / len(samples),

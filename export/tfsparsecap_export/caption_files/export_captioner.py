@@ -20,11 +20,12 @@ from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.core.files import atomic_write
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files import caption_check, caption_graph, int8_encoder, quality
+from tfsparsecap_export.caption_files.captioner_report import CaptionerReport
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import calibration
 from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.export_network import Request, encode_and_verify, stays_float
-from tfsparsecap_export.export_report import ExportReport, Speedup
+from tfsparsecap_export.export_report import Speedup
 from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import outputs
 
@@ -84,7 +85,7 @@ def export_captioner(
     options: CaptionOptions,
     shapes: dict[str, tuple[int, ...]] | None,
     validation: CaptionedSamples | None,
-) -> ExportReport:
+) -> CaptionerReport:
     """Writes a captioner as a bundle: one graph with the whole beam search, vocabulary and description.
 
     Args:
@@ -166,7 +167,7 @@ def export_captioner(
         confidence = quality.calibrate_confidence(content, validation, end_id, request.progress)
     else:
         notes.append(_NO_CONFIDENCE)
-    report = ExportReport(
+    report = CaptionerReport(
         request.path,
         0,
         request.format,
@@ -213,7 +214,7 @@ def _description(
     options: CaptionOptions,
     inputs: dict[str, tf.TensorSpec],
     rules: SearchRules | None,
-    report: ExportReport,
+    report: CaptionerReport,
 ) -> dict[str, Any]:
     """The content of `captioner.json`."""
     tokenizer = options.tokenizer

@@ -59,7 +59,7 @@ class Differences:
         return (self._squared_error / self._squared) ** 0.5 if self._squared else 0.0
 
 
-class ObjectLabels(Differences):
+class IntegerDifferences(Differences):
     """Differences between outputs that are integers, which may be numbers or classes, such as of `argmax`.
 
     They count as classes if the fraction of the positions that differ is smaller than the differences of the
@@ -125,33 +125,35 @@ class Verification:
     Attributes:
         samples: number of inputs.
         source: where the inputs come from.
-        error: largest difference between the file's and the Keras model's score of a caption, in nats per
-            word; for other models, of any output, relative to the largest output, or the fraction of the
-            classes that differ in an output of integers.
+        error: largest difference between the file's and the Keras model's outputs, relative to the largest
+            output, or the fraction of the classes that differ in an output of integers.
         runtime: what the file ran on.
-        equal: fraction of the inputs whose best caption has the Keras model's token ids or ties with it; None
-            for a model that is not a captioner.
-        equal_beams: fraction of all captions, including the other beams, with the same token ids, or None.
-        ties: number of captions that count as equal because both have the same score.
-        rms_error: root mean square of the differences of all outputs, relative to that of the outputs; None
-            for a captioner.
+        rms_error: root mean square of the differences of all outputs, relative to that of the outputs.
         same_class: fraction of the inputs, or of their positions, whose most probable class is the Keras
             model's; None without probabilities or classes that differ.
         logits_error: like `rms_error`, with probabilities compared before the softmax.
-        objects_error: largest difference of the probability of an object; None without objects.
     """
 
     samples: int
     source: str
     error: float
     runtime: str
-    equal: float | None = None
-    equal_beams: float | None = None
-    ties: int = 0
-    rms_error: float | None = None
+    rms_error: float = 0.0
     same_class: float | None = None
-    logits_error: float | None = None
-    objects_error: float | None = None
+    logits_error: float = 0.0
+
+    def sentence(self) -> str:
+        """What was compared, and how large the differences are."""
+        compared = (
+            f"{self._compared()} outputs differ by at most {self.error:.2%} of the largest output, and by"
+        )
+        text = f"{compared} {self.rms_error:.2%} in the mean (root mean square)."
+        if self.same_class is None:
+            return text
+        return f"{text} The most probable class is the same for {self.same_class:.1%}."
+
+    def _compared(self) -> str:
+        return f"Compared with the Keras model on {self.runtime} with {self.samples} inputs ({self.source}):"
 
 
 class Differs(InputError):
@@ -283,7 +285,7 @@ def verify_outputs(
     if options in model.verified:
         return dataclasses.replace(model.verified[options][1], source=source)
     differences, scores = Differences(), Differences()
-    labels: dict[str, ObjectLabels] = collections.defaultdict(ObjectLabels)
+    labels: dict[str, IntegerDifferences] = collections.defaultdict(IntegerDifferences)
     classes = same = 0
     runs = runners(content, DEFAULT_SIGNATURE)
     for number, sample in enumerate(samples):

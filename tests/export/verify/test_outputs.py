@@ -6,7 +6,7 @@ import pytest
 from tfsparsecap_export import export_model
 from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import outputs as verify
-from tfsparsecap_export.verify.outputs import Differences, ObjectLabels, OutputsDiffer
+from tfsparsecap_export.verify.outputs import Differences, IntegerDifferences, OutputsDiffer
 
 from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
@@ -153,7 +153,7 @@ def test_infinite_values_must_be_at_the_same_places():
     ],
 )
 def test_integers_are_numbers_or_classes(given, expected, classes, difference):
-    labels = ObjectLabels()
+    labels = IntegerDifferences()
     labels.add(np.array(given), np.array(expected))
     assert labels.are_classes == classes
     assert (labels.different if classes else labels.largest) == pytest.approx(difference)
