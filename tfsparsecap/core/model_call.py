@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.core import keras_internals
 from tfsparsecap.errors import InputError, first_line
 
 #: Examples that are taken from arrays given as `inputs`.
@@ -137,7 +138,7 @@ def model_call(
     if own:
         leaves = _for_functional(model, own, {} if inputs is None else inputs, option)
         names = _unique([tensor.name for tensor in own])
-        arguments: tuple = ((_packed(model, own, names),), {})
+        arguments: tuple = ((_packed(model, names),), {})
     else:
         if inputs is not None:
             arguments = _arguments(model, _map(_leaf, inputs))
@@ -220,9 +221,9 @@ def _flat(structure: Any) -> list:
     return leaves
 
 
-def _packed(model: keras.Layer, own: Sequence[Any], leaves: Sequence[Any]) -> Any:
+def _packed(model: keras.Layer, leaves: Sequence[Any]) -> Any:
     """The structure of a functional model's inputs, with other leaves in Keras's order."""
-    structure = getattr(model, "_inputs_struct", own[0] if len(own) == 1 else list(own))
+    structure, _ = keras_internals.functional_structure(keras_internals.functional_of(model))
     return keras.tree.pack_sequence_as(structure, list(leaves))
 
 
@@ -249,7 +250,7 @@ def _for_functional(model: keras.Layer, own: Sequence[Any], inputs: Any, option:
         values = [inputs.get(tensor.name, tensor) for tensor in own]
     else:
         values = _flat(inputs) if _is_container(inputs) else [inputs]
-        places = dict(_places(_packed(model, own, range(len(own))), inputs))
+        places = dict(_places(_packed(model, range(len(own))), inputs))
         if len(places) == len(own) == len(values):  # else in the order of model.inputs
             values = [places[number] for number in range(len(own))]
         if len(values) != len(own):
@@ -275,8 +276,7 @@ def known_arguments(model: keras.Layer) -> tuple[tuple, str | None] | None:
     """The arguments of an earlier call, and a note on what is assumed; None if they are not known.
 
     Returns:
-        The positional and keyword arguments, with objects that have a `shape` with the first axis and a
-        `dtype` instead of tensors.
+        Positional and keyword arguments; instead of tensors, objects with a `shape` and a `dtype`.
     """
     called = getattr(model, "called_with", None)  # while it was pruned, see `pruning.pruned_model`
     if called is not None:

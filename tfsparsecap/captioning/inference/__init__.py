@@ -2,8 +2,8 @@
 
 `load` finds out what it is given: a run folder (`finished_run`) or an exported file (`bundle`, with its
 `description`). Both caption images with the methods of `generate`, say how sure they are and what they see
-(`confidence`). `splits` captions all images of a split, and `scoring`
-compares the captions with those of people.
+(`confidence`). `splits` captions all images of a split, `scoring` compares the captions with those of people,
+and `model_card` writes what others should know about a run.
 """
 
 import os

@@ -3,8 +3,8 @@
 A captioner encodes an image into a memory, and then predicts one word after the other from the memory and a
 state: this is the interface in `captioner_base`, with which search, training and export work.
 `soft_attention` and `up_down` have a recurrent decoder with attention; `plain_transformer` and
-`object_relation_transformer` are transformers, built of `transformer` and `transformer_captioner`. All of
-them are Keras models that are called and trained like any other. `image_encoders` are networks for the
+`object_relation_transformer` are transformers, built of `transformer_layers` and `transformer_captioner`. All
+of them are Keras models that are called and trained like any other. `image_encoders` are networks for the
 photographs.
 """
 
