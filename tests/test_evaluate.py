@@ -35,6 +35,7 @@ def copied_run(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "tiny")
 
 
+@pytest.mark.slow
 def test_scores_of_a_run_are_written_into_its_folder(capsys, copied_run):
     assert exit_code(copied_run, "--split", "validation", *QUICK) == 0
     table = printed(capsys)
@@ -101,6 +102,7 @@ def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run
     assert "has a fixed beam of 1, not 3" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_file_of_captions_is_evaluated(capsys, tmp_path):
     results, references = tmp_path / "results.json", tmp_path / "references.json"
     results.write_text(json.dumps([{"image_id": 1, "caption": "a dog runs on grass"}]))

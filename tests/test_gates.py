@@ -291,6 +291,7 @@ def test_gates_that_are_sampled_are_refused_inside_remat():
         assert layer.last(tf.ones([1, 5]), training=True).shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_training_without_a_pruning_method_says_what_drives_the_gates():
     def trained(prune: bool) -> list[str]:
         layers = [GatedDense(4, "relu"), GatedDense(2), GatedDense(1)]

@@ -55,6 +55,7 @@ def test_an_existing_folder_stays_unchanged(capsys, tmp_path, monkeypatch, tiny_
     assert (folder / "model.keras").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_rejected(capsys, tmp_path, monkeypatch, tiny_settings):
     import keras
 

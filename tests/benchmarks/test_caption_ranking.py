@@ -1,6 +1,7 @@
 """Captions are ranked by how well they fit photographs."""
 
 import numpy as np
+import pytest
 
 from benchmarks.caption_ranking import CaptionRanker, Photographs, content_words
 
@@ -19,6 +20,7 @@ def test_content_words_are_different_and_carry_meaning():
     assert content_words("The dog and a Dog's ball are on the grass.") == ["dog", "'s", "ball", "grass"]
 
 
+@pytest.mark.slow
 def test_captions_of_the_same_kind_come_first():
     kinds = np.arange(64) % len(_THINGS)
     captions = [[f"a {_THINGS[kind]} in a street", f"the {_THINGS[kind]}"] for kind in kinds]

@@ -24,6 +24,7 @@ def test_logits_are_computed_from_the_listed_inputs(name):
     assert logits.shape == (2, 6, paper.vocabulary_size)
 
 
+@pytest.mark.slow
 def test_the_size_of_rtic_is_that_of_table_3():
     ((_, parameters),) = paper_sizes.sizes(["rtic"])
     assert paper_sizes.megabytes(parameters) == pytest.approx(346.5, rel=0.01)

@@ -27,6 +27,7 @@ def small_network(widths=(8, 16, 32)):
     )
 
 
+@pytest.mark.slow
 def test_resnet32_has_the_published_multiply_adds_and_other_widths():
     # Soft filter pruning (https://arxiv.org/abs/1808.06866), table 1: 4.03e7 are left after removing 41.5 %.
     network = resnet32()

@@ -85,6 +85,7 @@ CASES = {
 INFERENCE = ["lstm with masking", "lstm stateful", "gru reading in parts", "simple", "cells in a stack"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "how"),
     [

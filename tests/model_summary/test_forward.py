@@ -64,6 +64,7 @@ def test_a_captioner_encodes_once_and_steps_for_every_token_and_beam():
     assert "36 regions" in forward(captioner, [captioner]).notes[0]
 
 
+@pytest.mark.slow
 def test_default_inputs_of_captioners_of_images_and_boxes(encoder):
     captioner = SoftAttention(30, encoder=encoder, **SMALL)
     assert "32 x 32 pixels" in forward(captioner, [captioner]).notes[0]

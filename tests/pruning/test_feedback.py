@@ -79,6 +79,7 @@ def test_fit_passes_the_logs_of_each_epoch_to_the_method_which_may_stop_it(cls, 
     assert len(model.fit(X, Y, epochs=2, verbose=0).epoch) == 2
 
 
+@pytest.mark.slow
 def test_feedback_comes_after_custom_callbacks():
     for fit in (
         lambda model: model.fit(X, Y, 8, 2, 0, [Scores()]),
@@ -177,6 +178,7 @@ def test_a_layer_is_named_in_the_epoch_that_empties_it():
     assert sum("keeps" in str(warning.message) for warning in caught) == 1, "once, not in each epoch"
 
 
+@pytest.mark.slow
 def test_other_trainings_are_quiet_and_keep_their_callbacks():
     seen = []
     own = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))

@@ -127,6 +127,7 @@ def opened(layer):
     return np.asarray(layer.kernel_gate.logits) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

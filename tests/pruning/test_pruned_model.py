@@ -381,6 +381,7 @@ def test_a_model_with_a_custom_compile_is_loaded_without_optimizer(tmp_path):
     again.fit(X, Y, verbose=0)
 
 
+@pytest.mark.slow
 def test_spectral_normalization_of_a_pruned_layer_is_saved_and_loaded(tmp_path):
     normalized = keras.layers.SpectralNormalization(keras.layers.Dense(6))
     model = keras.Sequential([keras.Input((3, 8)), keras.layers.Flatten(), normalized, keras.layers.Dense(3)])
@@ -392,6 +393,7 @@ def test_spectral_normalization_of_a_pruned_layer_is_saved_and_loaded(tmp_path):
     assert strip_pruning(again).layers[1].kernel is again.layers[1].layer.kernel
 
 
+@pytest.mark.slow
 def test_load_weights_restores_the_state_of_a_compiled_model(tmp_path):
     model = trained(sequential(), Supermask(0.5, total_steps=16))
     model.save_weights(tmp_path / "half.weights.h5")

@@ -20,6 +20,7 @@ def model():
     return keras.Sequential([keras.Input((4,)), layers.Dense(32, "relu"), layers.Dense(1)], name="small")
 
 
+@pytest.mark.slow
 def test_losses_and_metrics_need_not_be_registered(model):
     def error(targets, outputs):
         return tf.abs(targets - outputs)

@@ -59,6 +59,7 @@ def test_the_optimizer_keeps_its_state_of_the_channels_that_stay(model):
     assert all(np.abs(velocity).max() > 0 for velocity in after)
 
 
+@pytest.mark.slow
 def test_skipped_layers_may_be_objects_and_callbacks_may_be_created_for_each_iteration(model):
     created = []
 

@@ -22,6 +22,7 @@ def half(analysis, multiple=1):
     return analysis.alive(np.concatenate(removed))
 
 
+@pytest.mark.slow
 def test_a_rebuilt_network_equals_the_whole_with_zeros(network, batch):
     """A convolution's channel contributes nothing if the kernels that take it are zero."""
     analysis = Analysis(trace(network))

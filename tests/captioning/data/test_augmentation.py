@@ -44,6 +44,7 @@ def test_a_flip_flips_images_and_changes_nothing_else(dataset):
         np.testing.assert_array_equal(targets, before["tokens"])
 
 
+@pytest.mark.slow
 def test_arguments_may_be_lists_as_in_yaml(dataset):
     layers = [{"name": "RandomCropAndResize", "crop_area_factor": [0.5, 0.6]}, "RandomFlip"]
     assert (images(Augmentation(layers, SIZE).apply(dataset, [0])) != images(dataset)).any()

@@ -188,6 +188,7 @@ def array_of(header):
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(128)
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_recomputed(records, tmp_path):
     cache = load(records, tmp_path / "cache")
     expected = np.array(cache.features)

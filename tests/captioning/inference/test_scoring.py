@@ -94,6 +94,7 @@ def test_all_scores_come_with_statistics_and_reasons(commands, tmp_path):
     assert set(scores["not_computed"]) == {"PTB tokenizer", "CIDEr", "uniqueness"}
 
 
+@pytest.mark.slow
 def test_confidence_is_compared_with_the_captions():
     captions = [
         ImageCaption("a", "a dog runs", -1.0, ("the dog runs",), (), 0.75),

@@ -137,6 +137,7 @@ def test_cider_is_absent_if_all_images_have_the_same_ngrams(references, captions
     assert quick({**references, 9: ["a bird"]}, {**captions, 9: ""})["CIDEr"] > 0
 
 
+@pytest.mark.slow
 def test_light_tokens_score_as_ptb_tokens_do(flickr, with_java):
     assert quick(*flickr) == pytest.approx(quick(*flickr, tokenizer="ptb"), rel=1e-3)
 

@@ -40,6 +40,7 @@ def test_by_default_teacher_forcing_steps_through_the_tokens(length):
     np.testing.assert_allclose(run(tokens), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [6, None])
 @pytest.mark.parametrize(
     "captioner",

@@ -64,6 +64,7 @@ def make(**changes):
     return ObjectRelationTransformer(20, **{**SMALL, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", IMAGES)
 @pytest.mark.parametrize("name", NAMES)
 def test_encoder_and_log_probabilities_equal_the_originals(name, image, original, inputs_of):

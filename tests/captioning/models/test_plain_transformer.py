@@ -60,6 +60,7 @@ def test_stepping_equals_teacher_forcing(kind, changes, inputs):
     assert [weight.shape for weight in again.weights] == [weight.shape for weight in captioner.weights]
 
 
+@pytest.mark.slow
 def test_the_order_of_cells_matters_only_for_feature_maps(inputs):
     turned = {**inputs, "features": inputs["features"][:, ::-1]}
     of_regions, of_map = make(), make(encoder=Grid(), feature_size=None)

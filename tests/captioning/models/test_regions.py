@@ -143,6 +143,7 @@ def test_probabilities_of_objects_equal_the_formula_and_ignore_masked_regions(ki
     assert [w.shape for w in again.weights] == [w.shape for w in captioner.weights]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CAPTIONERS)
 def test_the_loss_of_known_objects_reaches_the_head(kind, region_inputs):
     captioner = with_likely_objects(kind)

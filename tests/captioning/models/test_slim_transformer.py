@@ -62,6 +62,7 @@ def test_removing_heads_and_units_without_influence_changes_nothing(kind, change
     assert slim.count_params() < captioner.count_params()
 
 
+@pytest.mark.slow
 def test_decoder_layers_are_those_of_equation_5(inputs):
     captioner = make(layers=4, encoder_layers=1)
     slim, settings = slim_transformer(captioner, decoder_layers=3)

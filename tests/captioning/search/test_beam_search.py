@@ -73,6 +73,7 @@ def all_captions(captioner, inputs, max_length):
     return ids[order], scores[order]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_beam_search_equals_numpy(beam, cell):

@@ -207,6 +207,7 @@ def test_log_probabilities_equal_teacher_forcing(kind):
     assert len({tuple(words) for words in ids[0].tolist()}) > 1
 
 
+@pytest.mark.slow
 def test_gradients_of_log_probabilities_equal_teacher_forcing():
     captioner, inputs = make(), features(2)
 
@@ -302,6 +303,7 @@ def test_mixed_precision():
     assert sample(captioner, features(2), 3, LENGTH, top_p=0.8)[1].dtype == tf.float32
 
 
+@pytest.mark.slow
 def test_sampler_returns_scores_and_the_best_caption_first():
     captioner, inputs = make(), features(3)
     draw = Sampler(captioner, 6, 8, top_p=0.95, seed=2)

@@ -136,6 +136,7 @@ def test_beam_search_equals_a_search_with_python_lists(beam, options):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("beam", "seed"), [(1, 1), *(pytest.param(beam, 3, marks=pytest.mark.slow) for beam in (3, 5))]
 )
@@ -250,6 +251,7 @@ def test_digits_of_words_may_repeat_but_captions_end():
     assert not np.isin(token_ids, digits.start_id).any()
 
 
+@pytest.mark.slow
 def test_samples_keep_the_rules_and_the_log_probabilities():
     captioner, inputs = make(), features(2)
     token_ids, log_probabilities = sample(captioner, inputs, 50, 12, seed=1, rules=rules_of(captioner))

@@ -52,6 +52,7 @@ def captioner_of(name, words, *overrides):
         return make_captioner(config, RadixTokenizer(words, base) if base else words, weights=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_number_of_parameters_is_that_of_the_paper(name, words):
     assert captioner_of(name, words).count_params() == PARAMETERS[name]

@@ -81,6 +81,7 @@ def test_an_epoch_ends_with_averaged_weights_and_the_next_begins_with_the_weight
     assert not np.allclose(ends[1][0], seen[7][0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_loss_with_teachers_is_the_mean_of_both_cross_entropies(monkeypatch):
     monkeypatch.setattr(tf, "function", lambda step, **_: step)
     teachers = [make_captioner() for _ in range(2)]
@@ -137,6 +138,7 @@ def test_epoch_logs_contain_mean_loss_time_and_data_wait():
     assert 0 <= first["data_wait"] <= 1 and first["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_all_occurrences_of_a_word_are_one_gradient():
     keras.utils.set_random_seed(7)
     model = Transformer(

@@ -51,6 +51,7 @@ def test_each_method_prunes_on_schedule_and_resumes(method, tiny_settings, tmp_p
     assert f"resuming after epoch {len(sparsities) - 1}" in resume_last_epoch(folder, settings)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
 def test_pruning_by_a_validation_score_needs_enough_validation_images(tiny_settings, tmp_path):
     by_cider = ["pruning.method=relevance", "pruning.metric=validation_CIDEr", "pruning.lower_bound=0"]

@@ -47,6 +47,7 @@ def parts(captioner):
     return len(layers) - in_encoder, in_encoder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "first", "then"),
     [("A", (8, 3), (8, 3)), ("B", (0, 0), (8, 3)), ("C", (8, 0), (8, 3)), ("false", (8, 0), (8, 0))],

@@ -191,6 +191,7 @@ def test_fixed_masks_stay_fixed():
         np.testing.assert_array_equal(np.asarray(gate.logits) > 0, mask)
 
 
+@pytest.mark.slow
 def test_trained_gates_are_trained_on_rewards(monkeypatch):
     monkeypatch.setattr(tf, "function", lambda function: function)
     model = prune(
@@ -201,6 +202,7 @@ def test_trained_gates_are_trained_on_rewards(monkeypatch):
     assert any((np.array(g.logits) != old).any() for g, old in zip(model.pruning.gates, before, strict=True))
 
 
+@pytest.mark.slow
 def test_samples_depend_on_seed_and_step_only(monkeypatch):
     monkeypatch.setattr(tf, "function", lambda function: function)
     seen = []

@@ -64,6 +64,7 @@ def test_every_network_of_keras_is_in_the_catalogue():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MobileNetV3Small", pytest.param("EfficientNetB0", marks=pytest.mark.slow)])
 def test_the_catalogue_has_the_feature_maps_of_the_networks(name):
     entry = CATALOGUE[name]

@@ -114,6 +114,7 @@ def test_the_default_layer_of_inception_is_that_of_the_paper():
     assert (encoder.layer, encoder.image_size, encoder.features_shape) == ("Mixed_4f", 224, (14 * 14, 832))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
@@ -231,6 +232,7 @@ def test_gates_of_a_frozen_encoder_learn_while_its_weights_do_not_change(images)
     assert zeros == pytest.approx(0.7, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_gates_of_a_frozen_encoder_are_sampled_in_training(images):
     encoder = small()
     model = prune(classifier(encoder), SupermaskLoss(0.5, total_steps=100), prune_frozen=True)
@@ -313,6 +315,7 @@ def test_they_stay_the_only_ones_when_the_encoder_is_frozen_and_trained_again(en
     assert trained(encoder) == LATER
 
 
+@pytest.mark.slow
 def test_the_frozen_part_is_the_network_up_to_the_layer(encoder, images):
     stock = keras.applications.MobileNet((64, 64, 3), alpha=0.25, weights=None, include_top=False)
     for layer in encoder.backbone.layers[1:]:
@@ -339,6 +342,7 @@ def test_dropout_of_frozen_layers_is_off(images):
     np.testing.assert_allclose(encoder.finish(frozen, training=True), expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_is_saved(encoder, images, tmp_path):
     encoder.trainable = False
     model = keras.Sequential([keras.Input((64, 64, 3)), encoder])
@@ -366,6 +370,7 @@ def test_rejected_layers(layer, message):
         TinyViTEncoder(image_size=32, weights=None, frozen_until=layer)
 
 
+@pytest.mark.slow
 def test_finish_needs_what_the_frozen_part_computes(encoder):
     with pytest.raises(InputError, match=r"shape \(2, 49, 32\), not \[images, 256, 32\]: compute it with fr"):
         encoder.finish(np.zeros((2, 49, 32), "float32"))

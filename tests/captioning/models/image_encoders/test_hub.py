@@ -50,6 +50,7 @@ def test_a_saved_encoder_needs_neither_preset_nor_network(preset, images, tmp_pa
     np.testing.assert_allclose(again(images), encoder(images), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [1.0, -1.0])
 @pytest.mark.parametrize("positions", [SIZE, 112])
 def test_trained_position_embeddings_are_saved_and_loaded(images, tmp_path, positions, change):

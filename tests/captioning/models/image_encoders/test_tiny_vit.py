@@ -198,6 +198,7 @@ def test_unsuitable_weights_are_rejected(encoder, arrays, tmp_path, name, change
         load_weights(encoder.backbone, "https://host/a.pth", "TinyViT-5M")
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_is_reported(monkeypatch):
     import huggingface_hub
 
