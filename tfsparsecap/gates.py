@@ -254,12 +254,12 @@ class Gate(keras.layers.Layer):
         if held is None:
             training = keras_internals.training_of_call()
             key = id(self), training if isinstance(training, bool | None) else id(training)
-            of_pass = draws.of_pass()
-            held = of_pass.find(*key) if of_pass else None
+            shared = draws.of_pass()
+            held = shared.find(*key) if shared else None
             if held is None:
                 held = self.call(tf.convert_to_tensor(weight), training)
-                if of_pass:
-                    of_pass.keep(held, *key)
+                if shared:
+                    shared.keep(held, *key)
         return tf.cast(held, weight.dtype)
 
     def mask(self, training: bool | None = False) -> tf.Tensor:

@@ -61,7 +61,7 @@ class ChannelChoice:
 
 
 @dataclass(frozen=True)
-class Whole:
+class OriginalSizes:
     """The model before the first of several removals.
 
     Attributes:
@@ -113,7 +113,7 @@ def choose_channels(
     multiple: int,
     keep: float,
     measure: Callable[[np.ndarray], float] | None = None,
-    whole: Whole | None = None,
+    original: OriginalSizes | None = None,
 ) -> ChannelChoice | None:
     """Chooses the channels to remove.
 
@@ -121,15 +121,15 @@ def choose_channels(
         ratio: share of the budget to remove.
         budget: one of `BUDGETS`.
         measure: latency of the model without some classes; by default the estimate.
-        whole: what `ratio` and `keep` are shares of, by default the model as it is.
+        original: what `ratio` and `keep` are shares of, by default the model as it is.
 
     Returns:
-        None if enough has been removed from `whole` before.
+        None if enough has been removed from `original` before.
 
     Raises:
         RatioError: the ratio cannot be reached, or no channel can be removed.
     """
-    parts = blocks(analysis, scores, multiple, keep, whole.sizes if whole else None)
+    parts = blocks(analysis, scores, multiple, keep, original.sizes if original else None)
     everything = analysis.alive(np.array([], np.int64))
     before = costs(everything)
     name = analysis.graph.name
@@ -142,15 +142,15 @@ def choose_channels(
             return measure(removed(number))
         return float(getattr(costs(analysis.alive(removed(number))), budget))
 
-    reference = max(whole.cost if whole else cost(0), 1e-30)
+    reference = max(original.cost if original else cost(0), 1e-30)
 
     def share(number: int) -> float:
         return 1 - cost(number) / reference
 
-    if whole and share(0) >= ratio:
+    if original and share(0) >= ratio:
         return None
     if not parts:
-        single = blocks(analysis, scores, multiple, 0, whole.sizes if whole else None)
+        single = blocks(analysis, scores, multiple, 0, original.sizes if original else None)
         problem, advice = f"{name} has no channels to remove", _why(analysis, multiple, keep, bool(single))
         raise RatioError(problem, advice)
     most = share(len(parts))
@@ -163,7 +163,7 @@ def choose_channels(
     if budget == "channels" and abs(share(high - 1) - ratio) < abs(share(high) - ratio):
         high -= 1
     if not high:
-        if whole:
+        if original:
             return None
         least = share(1)
         problem = f"{name} can lose {least:.0%} of its channels or none, and {ratio:.0%} is nearer to none"

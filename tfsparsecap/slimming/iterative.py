@@ -17,7 +17,7 @@ from tfsparsecap.gates import gates
 from tfsparsecap.slimming.groups import skipped
 from tfsparsecap.slimming.operation_graph import Graph, check_built, trace
 from tfsparsecap.slimming.options import Options
-from tfsparsecap.slimming.plan import SlimPlan, plan_removal, stock_copy, whole_of
+from tfsparsecap.slimming.plan import SlimPlan, original_sizes, plan_removal, stock_copy
 from tfsparsecap.slimming.regression import SamplesError
 
 #: What a class can override of a training, which the slim model, a stock one, would not do.
@@ -154,7 +154,7 @@ class Slim:
                 f"epochs is {epochs}, fewer than the {self.iterations} iterations: each needs at least one"
             )
         options = self._with_samples(graph, data, arguments)
-        whole = whole_of(model, self.ratio, options)
+        original = original_sizes(model, self.ratio, options)
         self.history = {}
         operations_of = skipped(graph, model, options.skip)
         names = [operation.name for operations in operations_of.values() for operation in operations]
@@ -162,7 +162,7 @@ class Slim:
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
             share = self.ratio * (number + 1) / self.iterations
             with _about_examples(options.samples is not self.options.samples):
-                plan = plan_removal(model, share, options, whole)
+                plan = plan_removal(model, share, options, original)
                 small = None if plan is None else plan.apply(keep_optimizer=True)
             if plan is not None and small is not None:
                 self.plans.append(plan)

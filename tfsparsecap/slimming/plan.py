@@ -17,7 +17,7 @@ from tfsparsecap.errors import InputError, check_number
 from tfsparsecap.gates import gates
 from tfsparsecap.model_summary.summary_tables import amount
 from tfsparsecap.slimming.budget import ChannelCosts, Cost
-from tfsparsecap.slimming.channel_choice import ChannelChoice, Whole, choose_channels, unused
+from tfsparsecap.slimming.channel_choice import ChannelChoice, OriginalSizes, choose_channels, unused
 from tfsparsecap.slimming.compiled import compile_like
 from tfsparsecap.slimming.groups import Analysis, Group, skipped
 from tfsparsecap.slimming.importance import importance
@@ -194,7 +194,7 @@ def _unchanged(model: keras.Model) -> Iterator[None]:
             variable.assign(value)
 
 
-def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
+def original_sizes(model: keras.Model, ratio: float, options: Options) -> OriginalSizes:
     """Returns what the ratios of several removals are shares of.
 
     Args:
@@ -208,7 +208,7 @@ def whole_of(model: keras.Model, ratio: float, options: Options) -> Whole:
     # What can be removed does not depend on the criterion, and norms are computed fastest.
     plan = _planned(model, ratio, replace(options, criterion="l2", samples=None))
     cost = getattr(plan.before, options.budget) if options.latency is None else options.measured(model)
-    return Whole(cost, {group.key: group.size for group in plan.analysis.groups})
+    return OriginalSizes(cost, {group.key: group.size for group in plan.analysis.groups})
 
 
 def slim_plan(model: keras.Model, ratio: float | None = 0.5, **options: Any) -> SlimPlan:
@@ -236,23 +236,23 @@ def _planned(model: keras.Model, ratio: float | None, options: Options) -> SlimP
     if ratio is None:
         options.check_without_ratio()
     plan = plan_removal(model, ratio, options)
-    assert plan is not None  # only a `Whole` can have lost enough
+    assert plan is not None  # only a model that was slimmed before can have lost enough
     return plan
 
 
 def plan_removal(
-    model: keras.Model, ratio: float | None, options: Options, whole: Whole | None = None
+    model: keras.Model, ratio: float | None, options: Options, original: OriginalSizes | None = None
 ) -> SlimPlan | None:
     """Plans one of several removals.
 
     Args:
         model: after the removals before.
-        ratio: share of `whole` that is to be gone after this one, or None, see `slim`.
+        ratio: share of `original` that is to be gone after this one, or None, see `slim`.
         options: see `slim`.
-        whole: by default, the model itself.
+        original: by default, the model itself.
 
     Returns:
-        None if nothing is left to remove from `whole`.
+        None if nothing is left to remove from `original`.
 
     Raises:
         InputError: as in `slim`.
@@ -278,7 +278,7 @@ def plan_removal(
 
     measured = None if options.latency is None else measure
     budget, multiple, keep = options.budget, options.multiple, options.keep
-    choice = choose_channels(analysis, costs, scores, ratio, budget, multiple, keep, measured, whole)
+    choice = choose_channels(analysis, costs, scores, ratio, budget, multiple, keep, measured, original)
     return None if choice is None else SlimPlan(model, analysis, choice, costs, options.samples)
 
 

@@ -28,7 +28,7 @@ from tfsparsecap.slimming.channel_choice import RatioError
 from tfsparsecap.slimming.compiled import carry_state
 from tfsparsecap.slimming.iterative import regularize_gammas
 from tfsparsecap.slimming.options import Options
-from tfsparsecap.slimming.plan import plan_removal, whole_of
+from tfsparsecap.slimming.plan import original_sizes, plan_removal
 from tfsparsecap.slimming.rebuild import Pair
 
 
@@ -232,7 +232,7 @@ class EncoderSlimming:
         with error_prefix("training.slim"):
             self._options = Options(settings.budget, settings.criterion)
             try:
-                self._whole = whole_of(encoder.backbone, settings.ratio, self._options)
+                self._original = original_sizes(encoder.backbone, settings.ratio, self._options)
             except RatioError as error:
                 raise error.of_setting("ratio", settings.ratio) from error
 
@@ -251,7 +251,7 @@ class EncoderSlimming:
     def _remove(self, iteration: int) -> str:
         ratio = self.settings.ratio * iteration / self.settings.iterations
         options = replace(self._options, samples=sample_batches(self.encoder, self._records))
-        plan = plan_removal(self.encoder.backbone, ratio, options, self._whole)
+        plan = plan_removal(self.encoder.backbone, ratio, options, self._original)
         self._carried = None
         if plan is None:
             return f"iteration {iteration} of {self.settings.iterations}: the one before has removed enough"
