@@ -84,13 +84,13 @@ def measure(
 ) -> list[Cell]:
     """Measures the cells of the grid, except those with too many multiplications."""
     from tfsparsecap_export.encode import encodings, formats, sparse
-    from tfsparsecap_export.encode.costs import of_target
+    from tfsparsecap_export.encode.costs import kernel_costs
     from tqdm import tqdm
 
     from benchmarks import one_layer
     from tfsparsecap.model_summary.storage import Pattern
 
-    cost, costs, rng, cells = _cost_of(runtime), of_target(RUNTIMES[runtime]), np.random.default_rng(0), []
+    cost, costs, rng, cells = _cost_of(runtime), kernel_costs(RUNTIMES[runtime]), np.random.default_rng(0), []
     grid = [(*shape, sparsity) for shape in shapes for sparsity in sparsities]
     for outputs, inputs, sparsity in tqdm(grid, disable=None, leave=False):
         matrix = one_layer.sparse_matrix(rng, outputs, inputs, 1 - sparsity, 16)
@@ -100,7 +100,7 @@ def measure(
             weight = sparse.FileWeight(
                 0, "kernel", sparse.FULLY_CONNECTED, matrix.shape, matrix, count, in_loop=False, uses=()
             )
-            layer = formats.Layer(weight, Pattern.of(matrix))
+            layer = formats.WeightPattern(weight, Pattern.of(matrix))
             pair = (encodings.INT8, encodings.BLOCK16)
             files = [one_layer.fully_connected([matrix], encoding, count) for encoding in pair]
             sizes = [formats.expected_bytes(layer, encoding) for encoding in pair]
@@ -135,14 +135,14 @@ def _cost_of(runtime: str) -> Callable[[list[bytes], np.ndarray], list[float]]:
 def _litert_ns(files: list[bytes], values: np.ndarray) -> list[float]:
     """Nanoseconds of the fastest run of each file, in turns."""
     from tfsparsecap_export.encode import encodings
-    from tfsparsecap_export.latency import load, run_seconds
+    from tfsparsecap_export.latency import run_seconds, warm_interpreter
 
     from benchmarks import one_layer
 
-    interpreters = [load(content, values) for content in files]
+    interpreters = [warm_interpreter(content, values) for content in files]
     # XNNPACK's int8 kernel leaves the upper halves of AVX-512 registers in use, with which TFLite's kernels
     # take up to 3.5 times as long until a float kernel clears them. A model has float operations in between.
-    clearing = load(one_layer.fully_connected([np.ones((4, 4), np.float32)], encodings.DENSE, 1))
+    clearing = warm_interpreter(one_layer.fully_connected([np.ones((4, 4), np.float32)], encodings.DENSE, 1))
     seconds: list[list[float]] = [[] for _ in files]
     for _ in range(_RUNS):
         for interpreter, mine in zip(interpreters, seconds, strict=True):

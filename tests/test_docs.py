@@ -265,3 +265,9 @@ def test_every_public_name_has_an_example(package):
         name: value for name, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)
     }
     assert not [name for name, value in kinds.items() if ">>>" not in (inspect.getdoc(value) or "")]
+
+
+def test_names_on_the_api_pages_exist():
+    for page in (REPOSITORY / "docs" / "api").glob("*.md"):
+        for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.M):
+            pkgutil.resolve_name(name)

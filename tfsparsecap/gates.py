@@ -254,7 +254,7 @@ class Gate(keras.layers.Layer):
         if held is None:
             training = keras_internals.training_of_call()
             key = id(self), training if isinstance(training, bool | None) else id(training)
-            shared = draws.of_pass()
+            shared = draws.draws_of_pass()
             held = shared.find(*key) if shared else None
             if held is None:
                 held = self.call(tf.convert_to_tensor(weight), training)

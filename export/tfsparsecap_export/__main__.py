@@ -126,11 +126,11 @@ def export(argv: Sequence[str] | None = None) -> None:
         InputError: an argument or the run cannot be used; nothing was written.
     """
     options = _arguments(argv)
-    from tfsparsecap_export.encode.costs import of_target
+    from tfsparsecap_export.encode.costs import kernel_costs
     from tfsparsecap_export.encode.formats import check_format
 
     check_format(options.format)
-    of_target(options.target)
+    kernel_costs(options.target)
     search_options(options)
     for name in ("beam", "max_length", "samples", "regions"):
         value = getattr(options, name)

@@ -145,14 +145,16 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
 
         request.progress("comparing the file with the Keras model", None)
         content, layers, verification, rounding_notes = encode_and_verify(
-            lambda rounded: _with(network, encode(network[0], keep_float=float_layers, rounded=rounded)),
+            lambda rounded: _with_reports(
+                network, encode(network[0], keep_float=float_layers, rounded=rounded)
+            ),
             functools.partial(verify, source=source),
             request.format,
             "outputs",
         )
     notes += rounding_notes
     if request.is_int8 and len(samples) < 2:
-        notes += stays_float(layers, _NO_SAMPLES)
+        notes += note_on_convolutions(layers, _NO_SAMPLES)
     speedup = Speedup.of(content, dense, request.costs, _STEPS)
     atomic_write(request.path, content)
     size, reports = len(content), tuple(layers)
@@ -175,7 +177,7 @@ def _int8_network(
     Every second sample is for calibration; the others are for the check. `encode` and `verify` are those of
     `int8_network.choose_network`.
     """
-    examples, keep_zeros = calibration.some(samples[::2]), request.format == "dense-int8"
+    examples, keep_zeros = calibration.calibration_samples(samples[::2]), request.format == "dense-int8"
     notes = int8_weights.note_on_shared(dense)
     rounded = int8_weights.round_network(
         dense,
@@ -202,7 +204,7 @@ def _int8_network(
     return network, [*notes, *more_notes]
 
 
-def _with(network: EncodedFile, encoded: EncodedFile) -> EncodedFile:
+def _with_reports(network: EncodedFile, encoded: EncodedFile) -> EncodedFile:
     """A file with the reports on what was encoded before, too."""
     return encoded[0], [*network[1], *encoded[1]]
 
@@ -243,7 +245,7 @@ def encode_and_verify(
     raise AssertionError("nothing is rounded in the last attempt")
 
 
-def stays_float(layers: Sequence[LayerReport], note: str) -> list[str]:
+def note_on_convolutions(layers: Sequence[LayerReport], note: str) -> list[str]:
     """`note` if there are convolutions."""
     return [note] if any(layer.role == sparse.CONVOLUTION for layer in layers) else []
 

@@ -16,7 +16,7 @@ from tfsparsecap.gates import gates
 from tfsparsecap_export.caption_files.export_captioner import CaptionOptions, export_captioner
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import DEFAULT_TARGET, formats
-from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.export_network import Request, export_network
 from tfsparsecap_export.export_report import ExportReport
 from tfsparsecap_export.verify.outputs import Verification
@@ -47,7 +47,7 @@ def export_model(
     Args:
         model: built model without gates (`sc.strip_pruning`).
         path: path of the file. An existing file is replaced atomically.
-        format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose`.
+        format: "auto", "int8", "fast", "compact", "dense" or "dense-int8"; see `formats.choose_encoding`.
         captions: options for a captioner.
         inputs: names and shapes of a captioner's inputs, see `caption_inputs`; by default the image that its
             encoder takes. For any other model, what it is called with, see `core.model_call`; by default
@@ -85,7 +85,7 @@ def export_model(
     """
     path = Path(path)
     formats.check_format(format)
-    costs = of_target(target)
+    costs = kernel_costs(target)
     check_output(path)
     check_suffix(path, ".tflite")
     is_captioner = isinstance(model, Captioner)

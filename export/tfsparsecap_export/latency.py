@@ -13,7 +13,7 @@ from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.slimming.channel_choice import RatioError
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap_export.encode import DEFAULT_TARGET
-from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 
@@ -35,11 +35,11 @@ def model_latency(model: keras.Model, runs: int = 20) -> float:
     """
     runs = check_whole("runs", runs, at_least=1)
     with float32_computation(model):
-        interpreter = load(model_graph(model))
+        interpreter = warm_interpreter(model_graph(model))
     return 1e3 * min(run_seconds(interpreter) for _ in range(runs))
 
 
-def load(content: bytes, value: np.ndarray | None = None):
+def warm_interpreter(content: bytes, value: np.ndarray | None = None):
     """An interpreter of a file that has run once, on one thread.
 
     Args:
@@ -124,7 +124,7 @@ def prune_to_latency(
             f"method is {method!r:.100}: give a pruning method, such as sc.Supermask(0.9, total_steps=1000,"
             " block_shape=(16, 1))"
         )
-    costs = of_target(target)
+    costs = kernel_costs(target)
     slimming.setdefault("multiple", max(8, method.block_shape[0]))
     zeros = 0.0 if method.block_shape[0] % 16 else method.sparsity
 

@@ -11,7 +11,7 @@ from keras import ops
 from tfsparsecap_export import CaptionOptions, export_model
 from tfsparsecap_export.caption_files import caption_check, caption_graph
 from tfsparsecap_export.encode import costs, encodings, int8_weights, sparse
-from tfsparsecap_export.encode.costs import Sparse
+from tfsparsecap_export.encode.costs import SparseCost
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph
 
@@ -333,7 +333,9 @@ def pytest_runtest_setup(item):
 
     Hooks are called for the tests of this folder; a fixture of the session would stay for all others, too.
     """
-    arm64_costs = dataclasses.replace(costs.of_target("arm64"), block16=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
+    arm64_costs = dataclasses.replace(
+        costs.kernel_costs("arm64"), block16=SparseCost(0.0, 0.0, 0.0, 0.0, 0.0)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(costs.TARGETS, "arm64", arm64_costs)
         return (yield)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tfsparsecap_export import contents_tables, export_model, int8_network
 from tfsparsecap_export.encode import encodings, int8_activations
-from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.flatbuffer.contents import read_contents
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
@@ -13,7 +13,7 @@ from tfsparsecap_export.verify.outputs import DoesNotRun, OutputsDiffer
 from tfsparsecap.errors import InputError
 
 WEIGHTS = (b"weights", [])
-ARM64 = of_target("arm64")
+ARM64 = kernel_costs("arm64")
 
 
 def expected(milliseconds):

@@ -10,7 +10,7 @@ from tfsparsecap_export import FORMATS
 from tfsparsecap_export.caption_files import caption_graph, int8_encoder
 from tfsparsecap_export.caption_files.export_captioner import caption_inputs
 from tfsparsecap_export.encode import encodings, formats, int8_activations, int8_weights, sparse
-from tfsparsecap_export.encode.costs import Sparse, of_target
+from tfsparsecap_export.encode.costs import SparseCost, kernel_costs
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite import graph
@@ -157,7 +157,7 @@ def permutations(content):
 @pytest.fixture(scope="module")
 def ordered_files(dense_graph):
     """Captioners with sorted outputs of the layer of the words, compared with unsorted ones."""
-    free = dataclasses.replace(of_target("arm64"), csr=Sparse(0.0, 0.0, 0.0, 0.0, 0.0))
+    free = dataclasses.replace(kernel_costs("arm64"), csr=SparseCost(0.0, 0.0, 0.0, 0.0, 0.0))
     files = []
     for block, beam, format, tolerance in ((1, 1, "fast", FLOAT), (16, BEAM, "auto", INT8)):
         keras.utils.set_random_seed(8)

@@ -53,7 +53,7 @@ def find_in_scopes(*key) -> tf.Tensor | None:
     return next((value for value in values if value is not None), None)
 
 
-def of_pass() -> Draws | None:
+def draws_of_pass() -> Draws | None:
     """Returns the samples of this thread's current forward pass; None outside of a pass."""
     context = keras_internals.call_context()
     if context is None:

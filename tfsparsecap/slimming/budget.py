@@ -41,7 +41,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class _Term:
-    """`factor` times the product of the lengths of axes (numbers into `Costs.lengths`)."""
+    """`factor` times the product of the lengths of axes (numbers into `ChannelCosts._axes`)."""
 
     factor: float
     axes: tuple[int, ...]

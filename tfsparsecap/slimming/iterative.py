@@ -17,7 +17,7 @@ from tfsparsecap.gates import gates
 from tfsparsecap.slimming.groups import skipped
 from tfsparsecap.slimming.operation_graph import Graph, check_built, trace
 from tfsparsecap.slimming.options import Options
-from tfsparsecap.slimming.plan import SlimPlan, original_sizes, plan_removal, stock_copy
+from tfsparsecap.slimming.plan import SlimPlan, flat_copy, original_sizes, plan_removal
 from tfsparsecap.slimming.regression import SamplesError
 
 #: What a class can override of a training, which the slim model, a stock one, would not do.
@@ -168,7 +168,7 @@ class Slim:
                 self.plans.append(plan)
                 model = small
             elif not number:
-                model = stock_copy(model)
+                model = flat_copy(model)
             fit_callbacks = callbacks() if callable(callbacks) else callbacks
             if isinstance(fit_callbacks, Callback):
                 fit_callbacks = [fit_callbacks]

@@ -160,7 +160,7 @@ def cost_of(model: keras.Model) -> Cost:
     return ChannelCosts(analysis)(analysis.alive(np.array([], np.int64)))
 
 
-def stock_copy(model: keras.Model) -> keras.Model:
+def flat_copy(model: keras.Model) -> keras.Model:
     """Returns a flat copy with all channels, compiled like the model, with the optimizer's state.
 
     Raises:

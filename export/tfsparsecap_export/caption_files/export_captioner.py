@@ -24,7 +24,7 @@ from tfsparsecap_export.caption_files.captioner_report import CaptionerReport
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
 from tfsparsecap_export.encode import calibration
 from tfsparsecap_export.encode.encoded_file import EncodedFile
-from tfsparsecap_export.export_network import Request, encode_and_verify, stays_float
+from tfsparsecap_export.export_network import Request, encode_and_verify, note_on_convolutions
 from tfsparsecap_export.export_report import Speedup
 from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.verify import outputs
@@ -126,7 +126,11 @@ def export_captioner(
         parts = int8_encoder.NAME, int8_encoder.ACTIVATIONS
         float_layers = request.kept_layers(dense, encode_file, parts)
         has_encoder = "image" in inputs and getattr(captioner, "encoder", None) is not None
-        images = calibration.some(validation.samples) if validation is not None and has_encoder else ()
+        images = (
+            calibration.calibration_samples(validation.samples)
+            if validation is not None and has_encoder
+            else ()
+        )
         encoders: dict[str, EncodedFile] = {}
         if images and request.is_int8 and int8_encoder.NAME not in float_layers:
             encoders, notes = _int8_encoders(captioner, request, inputs, search_graph, images, float_layers)
@@ -159,7 +163,7 @@ def export_captioner(
         )
     notes += rounding_notes
     if request.is_int8 and not images:
-        notes += stays_float(layers, _NO_IMAGES)
+        notes += note_on_convolutions(layers, _NO_IMAGES)
     confidence = None
     if validation is not None and len(validation.samples) >= FEWEST_IMAGES:
         # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
@@ -194,11 +198,11 @@ def _int8_encoders(
     images: Sequence[dict],
     float_layers: Sequence[str],
 ) -> tuple[dict[str, EncodedFile], list[str]]:
-    """The files with an int8 encoder, see `int8_encoder.encoders`."""
+    """The files with an int8 encoder, see `int8_encoder.files_with_int8_encoder`."""
     encoder = caption_graph.encoder_graph(captioner, inputs["image"])
     features = tf.TensorSpec(int8_encoder.output_shape(encoder), tf.float32, name="features")
     others = {name: spec for name, spec in inputs.items() if name != "image"}
-    return int8_encoder.encoders(
+    return int8_encoder.files_with_int8_encoder(
         encoder,
         search_graph({"features": features, **others}),
         [{"image": sample["image"]} for sample in images],

@@ -19,7 +19,7 @@ NAME, ACTIVATIONS = "encoder", "encoder/activations"
 _HOW = {NAME: "small layers float16", ACTIVATIONS: "int8 activations"}
 
 
-def encoders(
+def files_with_int8_encoder(
     encoder: bytes,
     decoder: bytes,
     images: Sequence[Sample],

@@ -6,7 +6,7 @@ int8 activations (`int8_activations`, with ranges from `calibration`), float16 o
 choice follows `costs`, instructions of the target's kernels; `encoded_file` writes the result.
 """
 
-#: The export formats; see `formats.choose`.
+#: The export formats; see `formats.choose_encoding`.
 FORMATS = ("auto", "int8", "fast", "compact", "dense", "dense-int8")
 #: The processors for which encodings are chosen, see `costs.TARGETS`, and the usual one.
 TARGET_NAMES = ("arm64", "x86_64")

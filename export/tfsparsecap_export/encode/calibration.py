@@ -44,7 +44,7 @@ class CalibratedLayer:
 
     @property
     def role(self) -> str:
-        """As `sparse.Weight.role`."""
+        """As `sparse.FileWeight.role`."""
         return sparse.FULLY_CONNECTED if self.name == "FULLY_CONNECTED" else sparse.CONVOLUTION
 
     @property
@@ -105,9 +105,10 @@ class CalibratedLayer:
         return windows.reshape(self.groups, positions, -1)
 
 
-def some(samples: Sequence[Sample]) -> Sequence[Sample]:
+def calibration_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
     """At most `CALIBRATION_SAMPLES` of the samples, evenly spaced."""
-    return samples[:: max(1, len(samples) // CALIBRATION_SAMPLES)][:CALIBRATION_SAMPLES]
+    count = min(len(samples), CALIBRATION_SAMPLES)
+    return [samples[number] for number in np.linspace(0, len(samples) - 1, count).astype(int)]
 
 
 def weighted_operators(model: schema.ModelT) -> list[schema.OperatorT]:

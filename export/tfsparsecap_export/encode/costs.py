@@ -15,7 +15,7 @@ _INSTRUCTION = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
-class Dense:
+class DenseCost:
     """Cost of a product with a dense matrix, which XNNPACK multiplies with a few rows, a tile, at a time.
 
     Attributes:
@@ -44,7 +44,7 @@ class Dense:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sparse:
+class SparseCost:
     """Cost of a product with a sparse matrix.
 
     Attributes:
@@ -86,11 +86,11 @@ class KernelCosts:
 
     target: str
     nanoseconds: float
-    dense: Dense
-    int8: Dense
-    csr: Sparse
-    block4: Sparse
-    block16: Sparse
+    dense: DenseCost
+    int8: DenseCost
+    csr: SparseCost
+    block4: SparseCost
+    block16: SparseCost
     call: float
     convolution: float
     convolution_int8: float
@@ -112,14 +112,14 @@ class KernelCosts:
             >>> round(TARGETS["arm64"].product("csr", rows=3, outputs=512, inputs=512, stored=13_000))
             111799
         """
-        kernels: dict[str, Dense | Sparse] = {
+        kernels: dict[str, DenseCost | SparseCost] = {
             encodings.INT8: self.int8,
             encodings.CSR: self.csr,
             encodings.BLOCK4: self.block4,
             encodings.BLOCK16: self.block16,
         }
         kernel = kernels.get(encoding, self.dense)
-        if isinstance(kernel, Sparse):
+        if isinstance(kernel, SparseCost):
             cost = kernel.product(rows, outputs, inputs, stored)
         else:
             cost = kernel.product(rows, outputs, inputs)
@@ -135,11 +135,11 @@ TARGETS = {
             # Instructions of TFLite 2.16.1 on a Cortex-A76, counted under qemu.
             nanoseconds=_INSTRUCTION,
             # One row takes 0.47 instructions per weight, and more time to read it from memory, at 10 GB/s.
-            dense=Dense(single_row=2.0, once=0.012, tile=1.87, rows=6, input=0.0, output=1.9),
-            int8=Dense(single_row=0.53, once=0.22, tile=0.40, rows=4, input=3.4, output=9.3),
-            csr=Sparse(once=8.0, row=11.0, input=0.19, output_once=0.25, output=16.0),
-            block4=Sparse(once=2.0, row=1.51, input=0.12, output_once=0.96, output=23.2),
-            block16=Sparse(once=0.0, row=0.474, input=10.3, output_once=17.4, output=15.2),
+            dense=DenseCost(single_row=2.0, once=0.012, tile=1.87, rows=6, input=0.0, output=1.9),
+            int8=DenseCost(single_row=0.53, once=0.22, tile=0.40, rows=4, input=3.4, output=9.3),
+            csr=SparseCost(once=8.0, row=11.0, input=0.19, output_once=0.25, output=16.0),
+            block4=SparseCost(once=2.0, row=1.51, input=0.12, output_once=0.96, output=23.2),
+            block16=SparseCost(once=0.0, row=0.474, input=10.3, output_once=17.4, output=15.2),
             call=1000.0,
             convolution=0.33,
             convolution_int8=0.09,
@@ -151,13 +151,13 @@ TARGETS = {
             target="x86_64",
             # Nanoseconds of LiteRT 2.3 on one Zen 4 core, measured in files of one layer.
             nanoseconds=1.0,
-            dense=Dense(single_row=0.043, once=0.0, tile=0.125, rows=7, input=0.0, output=0.12),
-            int8=Dense(
+            dense=DenseCost(single_row=0.043, once=0.0, tile=0.125, rows=7, input=0.0, output=0.12),
+            int8=DenseCost(
                 single_row=0.0105, once=0.0, tile=0.0216, rows=5, input=0.052, output=0.34, far=0.0126
             ),
-            csr=Sparse(once=0.61, row=0.59, input=0.0, output_once=1.95, output=1.0),
-            block4=Sparse(once=0.16, row=0.15, input=0.0, output_once=1.95, output=1.5),
-            block16=Sparse(once=0.0006, row=0.0392, input=1.16, output_once=0.47, output=0.8),
+            csr=SparseCost(once=0.61, row=0.59, input=0.0, output_once=1.95, output=1.0),
+            block4=SparseCost(once=0.16, row=0.15, input=0.0, output_once=1.95, output=1.5),
+            block16=SparseCost(once=0.0006, row=0.0392, input=1.16, output_once=0.47, output=0.8),
             call=100.0,
             convolution=0.023,
             convolution_int8=0.007,
@@ -169,14 +169,14 @@ TARGETS = {
 }
 
 
-def of_target(name: str) -> KernelCosts:
+def kernel_costs(name: str) -> KernelCosts:
     """The costs of a target.
 
     Raises:
         InputError: there are no costs for it.
 
     Examples:
-        >>> of_target("arm64").nanoseconds
+        >>> kernel_costs("arm64").nanoseconds
         0.2
     """
     if name not in TARGETS:

@@ -16,8 +16,8 @@ from tfsparsecap_export.encode import (
     sparse,
     splitting,
 )
-from tfsparsecap_export.encode.costs import KernelCosts, of_target
-from tfsparsecap_export.encode.formats import Layer
+from tfsparsecap_export.encode.costs import KernelCosts, kernel_costs
+from tfsparsecap_export.encode.formats import WeightPattern
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key
@@ -98,7 +98,7 @@ def encode_file(
     Returns:
         The bytes of the new file, and a report on each constant. The same input gives the same bytes.
     """
-    file = _File(dense, format, sources or {}, keep_float, costs or of_target(DEFAULT_TARGET))
+    file = _File(dense, format, sources or {}, keep_float, costs or kernel_costs(DEFAULT_TARGET))
     if format not in ("dense", "dense-int8"):
         file.remove_hidden_units()
     file.split_weights()
@@ -166,7 +166,9 @@ class _File:
         """Removes hidden units without inputs or outputs where that pays."""
 
         def expected_costs(hidden: hidden_units.Hidden) -> tuple[float, int]:
-            layers = [Layer(weight, Pattern.of(weight.values)) for weight in (hidden.first, hidden.second)]
+            layers = [
+                WeightPattern(weight, Pattern.of(weight.values)) for weight in (hidden.first, hidden.second)
+            ]
             return formats.expected_costs(
                 layers, [self._format_of(layer.weight) for layer in layers], self._costs
             )
@@ -182,7 +184,7 @@ class _File:
     def split_weights(self) -> None:
         """Splits the weights that the kernel of int8 blocks can multiply in parts only."""
         for weight in sparse.find_weights(self.model):
-            layer = Layer(weight, Pattern.of(weight.values))
+            layer = WeightPattern(weight, Pattern.of(weight.values))
             in_blocks = formats.wants_block16(layer, self._format_of(weight), self._costs)
             if not in_blocks or not splitting.can_split(self.model, weight):
                 continue
@@ -191,12 +193,12 @@ class _File:
                 for buffer, columns in splitting.apply_split(self.model, weight, plan, source.name).items():
                     self._parts[buffer] = _Part(columns, f" ({plan})", source)
 
-    def layers(self, rounded: str) -> list[Layer]:
+    def layers(self, rounded: str) -> list[WeightPattern]:
         """All weights, and which of them may be rounded to float16."""
         roles = (sparse.FULLY_CONNECTED, sparse.TABLE, sparse.CONVOLUTION)
         roundable = {"all": roles, "convolutions": (sparse.CONVOLUTION,), "nothing": ()}[rounded]
         return [
-            Layer(
+            WeightPattern(
                 weight,
                 Pattern.of(weight.values),
                 float16=weight.role in roundable and encodings.fits_float16(weight.values),
@@ -204,7 +206,7 @@ class _File:
             for weight in sparse.find_weights(self.model)
         ]
 
-    def choices(self, layers: Sequence[Layer]) -> list[formats.EncodingChoice]:
+    def choices(self, layers: Sequence[WeightPattern]) -> list[formats.EncodingChoice]:
         """The encoding of each layer. If any is int8, tables are as well."""
         requested = [self._format_of(layer.weight) for layer in layers]
 
@@ -219,7 +221,7 @@ class _File:
         return chosen(int8_tables=True) if has_int8 else choices
 
     def store(
-        self, layers: Sequence[Layer], choices: Sequence[formats.EncodingChoice]
+        self, layers: Sequence[WeightPattern], choices: Sequence[formats.EncodingChoice]
     ) -> tuple[list[tuple[ordering.Product, np.ndarray]], list[int]]:
         """Stores the weights.
 
@@ -250,7 +252,9 @@ class _File:
         """What the buffer of a weight contains."""
         return np.ascontiguousarray(self.model.buffers[weight.buffer].data)
 
-    def report(self, layer: Layer, choice: formats.EncodingChoice, size: int, words: int) -> LayerReport:
+    def report(
+        self, layer: WeightPattern, choice: formats.EncodingChoice, size: int, words: int
+    ) -> LayerReport:
         """How a weight of `size` bytes is stored."""
         weight, source = layer.weight, self.source(layer.weight)
         part = self._parts.get(weight.buffer)

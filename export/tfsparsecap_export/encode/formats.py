@@ -26,7 +26,7 @@ BLOCK_FILL = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class WeightPattern:
     """A weight with what its encoding depends on.
 
     Attributes:
@@ -55,7 +55,7 @@ def check_format(format: str) -> None:
 
 
 def choose_encoding(
-    layer: Layer, format: str, costs: KernelCosts, *, int8_tables: bool = False
+    layer: WeightPattern, format: str, costs: KernelCosts, *, int8_tables: bool = False
 ) -> EncodingChoice:
     """The encoding of a constant in a format.
 
@@ -95,7 +95,7 @@ def choose_encoding(
     return choice
 
 
-def expected_ms(layer: Layer, encoding: str, words: int, costs: KernelCosts) -> float:
+def expected_ms(layer: WeightPattern, encoding: str, words: int, costs: KernelCosts) -> float:
     """Milliseconds that the cost model expects a fully connected layer to take per caption of `words` words.
 
     It is 0 for tables and convolutions: their time does not depend on the encoding.
@@ -106,7 +106,7 @@ def expected_ms(layer: Layer, encoding: str, words: int, costs: KernelCosts) -> 
 
 
 def expected_costs(
-    layers: Sequence[Layer], layer_formats: Sequence[str], costs: KernelCosts
+    layers: Sequence[WeightPattern], layer_formats: Sequence[str], costs: KernelCosts
 ) -> tuple[float, int]:
     """Nanoseconds of a call, and bytes, of fully connected layers in the encodings of their formats."""
     pairs = [
@@ -117,7 +117,7 @@ def expected_costs(
     return nanoseconds, sum(expected_bytes(layer, encoding) for layer, encoding in pairs)
 
 
-def expected_bytes(layer: Layer, encoding: str) -> int:
+def expected_bytes(layer: WeightPattern, encoding: str) -> int:
     """Size in the file of values, indices and scales, as `encodings` will store them."""
     rows, columns = layer.weight.values.shape
     stored = encodings.ENCODINGS[encoding]
@@ -145,7 +145,7 @@ def pattern_name(pattern: Pattern) -> str:
     )
 
 
-def wants_block16(layer: Layer, format: str, costs: KernelCosts) -> bool:
+def wants_block16(layer: WeightPattern, format: str, costs: KernelCosts) -> bool:
     """Whether a format stores a fully connected layer as int8 1x16 blocks, the limits of the kernel aside."""
     if layer.weight.role != sparse.FULLY_CONNECTED or layer.weight.values.size < SMALLEST_ENCODED:
         return False
@@ -154,7 +154,7 @@ def wants_block16(layer: Layer, format: str, costs: KernelCosts) -> bool:
     return format in ("auto", "int8") and _blocks_are_fast(layer, costs)
 
 
-def block16_obstacle(layer: Layer) -> str | None:
+def block16_obstacle(layer: WeightPattern) -> str | None:
     """Why TFLite's int8 1x16 kernel cannot run a layer, or None if it can."""
     columns, blocks = layer.weight.values.shape[1], layer.pattern.most_blocks
     if columns % 16:
@@ -166,7 +166,7 @@ def block16_obstacle(layer: Layer) -> str | None:
     return None
 
 
-def _choose_layer(layer: Layer, format: str, costs: KernelCosts) -> EncodingChoice:
+def _choose_layer(layer: WeightPattern, format: str, costs: KernelCosts) -> EncodingChoice:
     def time(encoding):
         return _nanoseconds(layer, encoding, costs)
 
@@ -206,7 +206,7 @@ def _choose_layer(layer: Layer, format: str, costs: KernelCosts) -> EncodingChoi
     return EncodingChoice(min(candidates, key=lambda encoding: time(encoding) * size(encoding)), reason)
 
 
-def _choose_table(layer: Layer, int8: bool) -> EncodingChoice:
+def _choose_table(layer: WeightPattern, int8: bool) -> EncodingChoice:
     candidates = [encodings.FLOAT16]
     if len(layer.weight.shape) == 2:
         candidates = (
@@ -215,13 +215,13 @@ def _choose_table(layer: Layer, int8: bool) -> EncodingChoice:
     return _smallest(layer, candidates)
 
 
-def _smallest(layer: Layer, candidates: Sequence[str]) -> EncodingChoice:
+def _smallest(layer: WeightPattern, candidates: Sequence[str]) -> EncodingChoice:
     best = min(candidates, key=lambda encoding: expected_bytes(layer, encoding))
     expanded = encodings.ENCODINGS[best].block is not None
     return EncodingChoice(best, "smallest; expanded once" if expanded else "smallest")
 
 
-def _blocks_are_fast(layer: Layer, costs: KernelCosts) -> bool:
+def _blocks_are_fast(layer: WeightPattern, costs: KernelCosts) -> bool:
     """Whether int8 blocks are faster than dense int8, or smaller and about as fast."""
     blocks = _nanoseconds(layer, encodings.BLOCK16, costs)
     dense = _nanoseconds(layer, encodings.INT8, costs)
@@ -229,7 +229,7 @@ def _blocks_are_fast(layer: Layer, costs: KernelCosts) -> bool:
     return blocks < dense * (BLOCKS_TOLERANCE if smaller else 1.0)
 
 
-def _nanoseconds(layer: Layer, encoding: str, costs: KernelCosts) -> float:
+def _nanoseconds(layer: WeightPattern, encoding: str, costs: KernelCosts) -> float:
     """Expected time of one call of a fully connected layer."""
     outputs, inputs = layer.weight.values.shape
     stored = layer.pattern.stored.get(encodings.ENCODINGS[encoding].block or 1, 0)

@@ -128,7 +128,9 @@ def quantize_activations(prepared: Prepared, floats: int = 0, *, keep_zeros: boo
             expanding, report = _store_int8(model, layer, rounded, samples, keep_zeros)
             reports.append(report)
         else:
-            expanding, weight_reports = int8_weights.round_layer(model, layer, rounded, samples, keep_zeros)
+            expanding, weight_reports = int8_weights.store_rounded_layer(
+                model, layer, rounded, samples, keep_zeros
+            )
             for report in weight_reports:
                 reports.append(dataclasses.replace(report, reason=f"{report.reason}; float activations"))
         expansions += expanding

@@ -31,7 +31,7 @@ class Rounded:
 
     Attributes:
         source: the Keras weight.
-        values: int8, like `Layer.matrix`.
+        values: int8, like `CalibratedLayer.matrix`.
         scales: float32 [groups, outputs].
         bias: float32 [outputs], which compensates for the mean error; None if the layer has none.
         gain: variance of the outputs per variance of independent noise in all inputs, relative to the
@@ -185,7 +185,9 @@ def store_weights(
     reports: list[LayerReport] = []
     for position, layer in enumerate(find_layers(model)):
         if position in rounded:
-            operators, report = round_layer(model, layer, rounded[position], samples, keep_zeros, multiplied)
+            operators, report = store_rounded_layer(
+                model, layer, rounded[position], samples, keep_zeros, multiplied
+            )
             expansions += operators
             reports += report
     model.subgraphs[0].operators = [*expansions, *model.subgraphs[0].operators]
@@ -193,7 +195,7 @@ def store_weights(
     return flatfile.write_model(model), reports
 
 
-def round_layer(
+def store_rounded_layer(
     model: schema.ModelT,
     layer: CalibratedLayer,
     rounded: Rounded,

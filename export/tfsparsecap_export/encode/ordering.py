@@ -63,7 +63,7 @@ def order_of(values: np.ndarray, encoding: str) -> np.ndarray:
 
     Args:
         values: float32 [rows, columns].
-        encoding: `CSR`, `BLOCK4` or `BLOCK16` of `sparse`.
+        encoding: `CSR`, `BLOCK4` or `BLOCK16` of `encodings`.
     """
     blocks = (values != 0).reshape(len(values), -1, ENCODINGS[encoding].block).any(axis=2).sum(axis=1)
     return np.argsort(blocks, kind="stable").astype(np.int32)

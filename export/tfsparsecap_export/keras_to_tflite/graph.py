@@ -152,6 +152,17 @@ def convert(
     inputs: dict[str, tf.TensorSpec],
     signature: str,
 ) -> bytes:
+    """A dense float32 file of a function of a model.
+
+    Args:
+        model: whose variables become constants, and whose layers errors name.
+        function: called with a tensor for each name in `inputs`; returns tensors by name.
+        inputs: the inputs of the file.
+        signature: its name in the file.
+
+    Raises:
+        InputError: TensorFlow cannot convert the function.
+    """
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         # Recurrent layers draw masks for their dropout in inference too, and do not use them.
@@ -164,13 +175,13 @@ def convert(
         except MemoryError:
             raise
         except Exception as error:
-            missing = explanation(str(error), model)
+            missing = missing_operations_message(str(error), model)
             if any(None in spec.shape for spec in inputs.values()):
                 raise InputError(
                     "TFLite needs a fixed batch size for this model: give batch= (or --batch) a number;"
                     f" models with recurrent layers always need it{missing and f' ({missing})'}"
                 ) from error
-            raise InputError(missing or refusal(error, model)) from error
+            raise InputError(missing or conversion_error_message(error, model)) from error
 
 
 def _converted(function: Any, specs: dict[str, tf.TensorSpec], signature: str, folder: str) -> bytes:
@@ -215,11 +226,11 @@ def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
 
 
-def explanation(message: str, model: keras.Model) -> str:
+def missing_operations_message(message: str, model: keras.Model) -> str:
     """What a message of the converter says about operations that are missing, or an empty text.
 
     Examples:
-        >>> explanation("'tf.FFT' op is neither a custom op nor a flex op", keras.Sequential())
+        >>> missing_operations_message("'tf.FFT' op is neither a custom op nor a flex op", keras.Sequential())
         'TFLite does not support tf.FFT: replace the layer of the model that uses it'
     """
     names = sorted(set(_MISSING.findall(message)))
@@ -230,11 +241,12 @@ def explanation(message: str, model: keras.Model) -> str:
     return f"TFLite does not support {', '.join(names)}: replace {where}"
 
 
-def refusal(error: Exception, model: keras.Model) -> str:
-    """What to say about an error of the converter that `explanation` says nothing about.
+def conversion_error_message(error: Exception, model: keras.Model) -> str:
+    """What to say about an error of the converter that `missing_operations_message` says nothing about.
 
     Examples:
-        >>> refusal(ValueError("loc(1): error: no rank"), keras.Sequential(name="net")).split(":")[0]
+        >>> error = ValueError("loc(1): error: no rank")
+        >>> conversion_error_message(error, keras.Sequential(name="net")).split(":")[0]
         'TensorFlow cannot convert net to TFLite (no rank)'
     """
     if any(reason in str(error) for reason in _NO_SPACE):

@@ -69,13 +69,13 @@ def warnings(contents: Contents) -> list[str]:
         >>> warnings(read_contents(captioner_path("small")))
         []
     """
-    sentences = [_of_operator(operator.name, operator.version) for operator in contents.operators]
+    sentences = [_operator_warning(operator.name, operator.version) for operator in contents.operators]
     sentences += [
         f"{constant.name} is damaged or unusable: {constant.problem}"
         for constant in contents.constants
         if constant.problem
     ]
-    for problem, names in _of_sparse_weights(contents).items():
+    for problem, names in _sparse_weight_problems(contents).items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         sentences.append(f"{', '.join([*names][:3])}{more}: {problem}")
     if contents.model.externalBuffers:
@@ -83,7 +83,7 @@ def warnings(contents: Contents) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _of_operator(name: str, version: int) -> str:
+def _operator_warning(name: str, version: int) -> str:
     rejects = f"{ANDROID_RUNTIME}, the newest for Android on Maven Central, rejects this file"
     if name.startswith("CUSTOM "):
         custom = name.removeprefix("CUSTOM ")
@@ -104,7 +104,7 @@ def _of_operator(name: str, version: int) -> str:
     return sentence
 
 
-def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
+def _sparse_weight_problems(contents: Contents) -> dict[str, dict[str, None]]:
     """Problem with reading sparse weights -> names of the weights."""
     model = contents.model
     weights: dict[str, dict[str, None]] = collections.defaultdict(dict)
@@ -125,7 +125,7 @@ def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
                 if name == "FULLY_CONNECTED" and position == 1:
                     version = model.operatorCodes[operator.opcodeIndex].version
                     inputs = stored.type_name(graph.tensors[operator.inputs[0]])
-                    problems = _of_layer(constant, tensor.sparsity, version, inputs, index in expanded)
+                    problems = _layer_problems(constant, tensor.sparsity, version, inputs, index in expanded)
                 elif index not in expanded:
                     problems = [
                         f"{name} reads sparse weights as if they were dense, which gives NaN or garbage"
@@ -136,7 +136,7 @@ def _of_sparse_weights(contents: Contents) -> dict[str, dict[str, None]]:
     return weights
 
 
-def _of_layer(
+def _layer_problems(
     constant: Constant, sparsity: schema.SparsityParametersT, version: int, inputs: str, expanded: bool
 ) -> list[str]:
     """Problems of sparse weights that FULLY_CONNECTED reads.

@@ -8,7 +8,7 @@ from tfsparsecap_export import CaptionOptions
 from tfsparsecap_export.caption_files import caption_graph
 from tfsparsecap_export.caption_files import int8_encoder as encoder
 from tfsparsecap_export.encode import encodings, int8_activations, int8_weights, sparse
-from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
@@ -167,10 +167,12 @@ def encoders(parts, images, monkeypatch):
 
     def run(milliseconds=(2.0, 1.0), activations=True):
         times = iter(milliseconds)
-        monkeypatch.setattr(encoder, "expected_ms", lambda content, costs: next(times))
+        monkeypatch.setattr(encoder, "network_ms", lambda content, costs: next(times))
         samples = [{"image": image[None]} for image in images]
-        costs = of_target("arm64")
-        return encoder.encoders(*parts, samples, costs=costs, activations=activations, keep_zeros=False)
+        costs = kernel_costs("arm64")
+        return encoder.files_with_int8_encoder(
+            *parts, samples, costs=costs, activations=activations, keep_zeros=False
+        )
 
     return run
 

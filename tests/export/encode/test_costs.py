@@ -2,7 +2,7 @@
 
 import pytest
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.costs import TARGETS, of_target
+from tfsparsecap_export.encode.costs import TARGETS, kernel_costs
 
 from tfsparsecap.errors import InputError
 
@@ -43,4 +43,4 @@ def test_blocks_are_faster_with_few_rows_and_many_zeros(target):
 
 def test_a_target_without_costs_is_an_input_error():
     with pytest.raises(InputError, match="no costs of the target 'riscv': choose one of arm64, x86_64"):
-        of_target("riscv")
+        kernel_costs("riscv")

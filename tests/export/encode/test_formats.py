@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings, formats, sparse
-from tfsparsecap_export.encode.costs import of_target
-from tfsparsecap_export.encode.formats import Layer
+from tfsparsecap_export.encode.costs import kernel_costs
+from tfsparsecap_export.encode.formats import WeightPattern
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.model_summary.storage import Pattern
@@ -20,7 +20,7 @@ def weight(
     return sparse.FileWeight(0, "layer", role, values.shape, values, beams, in_loop, ())
 
 
-ARM64 = of_target("arm64")
+ARM64 = kernel_costs("arm64")
 
 
 def with_full_row(matrix):
@@ -29,7 +29,7 @@ def with_full_row(matrix):
 
 
 def layer(matrix, **options):
-    return Layer(matrix, Pattern.of(matrix.values), **options)
+    return WeightPattern(matrix, Pattern.of(matrix.values), **options)
 
 
 def chosen(matrix, format, **options):

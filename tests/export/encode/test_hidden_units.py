@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key, model_graph
@@ -12,7 +12,7 @@ from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key, m
 from benchmarks import one_layer
 
 #: Taken before tests change them.
-ARM64 = of_target("arm64")
+ARM64 = kernel_costs("arm64")
 
 
 def two_layers(activation="relu", *, axes=(8,), first=None, second=None, size=(64, 256, 48)):

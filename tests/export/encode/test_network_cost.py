@@ -3,7 +3,7 @@
 import keras
 import pytest
 from tfsparsecap_export.encode import encodings
-from tfsparsecap_export.encode.costs import of_target
+from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.encode.encoded_file import encode_file
 from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.keras_to_tflite.graph import model_graph
@@ -12,7 +12,7 @@ from benchmarks import one_layer
 
 from ..conftest import uneven
 
-ARM64 = of_target("arm64")
+ARM64 = kernel_costs("arm64")
 
 
 @pytest.mark.parametrize(

@@ -163,13 +163,17 @@ def model():
 )
 def test_operations_and_layers_are_named(model, place, end):
     message = "\n".join(LINE.format(name, place) for name in ("RFFT", "Abs", "RFFT"))
-    assert graph.explanation(message, model) == f"TFLite does not support tf.Abs, tf.RFFT: {end}"
+    assert (
+        graph.missing_operations_message(message, model) == f"TFLite does not support tf.Abs, tf.RFFT: {end}"
+    )
 
 
 @pytest.mark.parametrize("message", ["x.pb.tmp; No space left on device", "x.pb; File too large"])
 def test_a_full_disk_is_not_the_models_fault(model, message):
-    assert graph.refusal(OSError(message), model).startswith("the disk of temporary files is full (/")
+    assert graph.conversion_error_message(OSError(message), model).startswith(
+        "the disk of temporary files is full (/"
+    )
 
 
 def test_other_messages_are_not_explained(model):
-    assert graph.explanation("out of memory", model) == ""
+    assert graph.missing_operations_message("out of memory", model) == ""

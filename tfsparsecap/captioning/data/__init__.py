@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfsparsecap.captioning.data import caption_table, coco, flickr, scenes
-from tfsparsecap.captioning.data.records import CaptionData, copies_across_splits, described
+from tfsparsecap.captioning.data.records import CaptionData, copies_across_splits, describe_copies
 from tfsparsecap.errors import InputError, unknown_name
 
 #: Data sources by the value of `data.kind`.
@@ -45,7 +45,7 @@ def load(kind: str, *arguments: Any, **options: Any) -> CaptionData:
     data = SOURCES[kind](*arguments, **options)
     pairs = copies_across_splits(data.records)
     if pairs and kind == "coco":
-        data.notes.append(described(data, pairs))
+        data.notes.append(describe_copies(data, pairs))
     elif pairs:
-        raise InputError(f"{described(data, pairs)}: put both into one split, or remove one of them")
+        raise InputError(f"{describe_copies(data, pairs)}: put both into one split, or remove one of them")
     return data

@@ -60,6 +60,7 @@ class ImageFileSource:
         records: the records.
         image_size: `S`, side of the images in pixels.
         on_bad_record: see `BadRecords`.
+        progress: whether to print how many images have been read.
     """
 
     def __init__(

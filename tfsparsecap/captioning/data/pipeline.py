@@ -219,7 +219,7 @@ def training_batches(
         for caption in record.captions
     ]
     captions = np.bincount([place for place, _ in pairs]).tolist() if pairs else []
-    check_captions(captions, captions_per_image, batch_size, "training.batch_size")
+    check_captions_fill_batch(captions, captions_per_image, batch_size, "training.batch_size")
     encoded = [
         tokenizer.encode_padded(tf.constant([caption for _, caption in chunk]), max_length)
         for chunk in (pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK))
@@ -268,7 +268,7 @@ def reward_batches(
     """
     captioned = np.array([bool(record.captions) for record in records])
     places = np.flatnonzero(source.usable & captioned)
-    check_count(len(places), "images", batch_size, "training.scst.batch_size")
+    check_fills_batch(len(places), "images", batch_size, "training.scst.batch_size")
     return TrainingBatches(
         source=source,
         tokens=np.zeros((len(places), 1), np.int32),
@@ -297,13 +297,17 @@ def examples_per_epoch(captions: Iterable[int], captions_per_image: int) -> int:
     return groups * captions_per_image
 
 
-def check_captions(captions: Iterable[int], captions_per_image: int, batch_size: int, setting: str) -> None:
+def check_captions_fill_batch(
+    captions: Iterable[int], captions_per_image: int, batch_size: int, setting: str
+) -> None:
     """Raises InputError if the examples of an epoch do not fill a batch, see `examples_per_epoch`."""
     grouped = f" (with training.captions_per_image={captions_per_image})" if captions_per_image > 1 else ""
-    check_count(examples_per_epoch(captions, captions_per_image), f"captions{grouped}", batch_size, setting)
+    check_fills_batch(
+        examples_per_epoch(captions, captions_per_image), f"captions{grouped}", batch_size, setting
+    )
 
 
-def check_count(examples: int, what: str, batch_size: int, setting: str) -> None:
+def check_fills_batch(examples: int, what: str, batch_size: int, setting: str) -> None:
     """Raises InputError if the examples do not fill a batch; `setting` names the batch size."""
     if examples < batch_size:
         raise InputError(

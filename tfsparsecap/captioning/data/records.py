@@ -273,7 +273,7 @@ def copies_across_splits(records: Iterable[Record]) -> list[tuple[Record, Record
     ]
 
 
-def described(data: CaptionData, pairs: list[tuple[Record, Record]]) -> str:
+def describe_copies(data: CaptionData, pairs: list[tuple[Record, Record]]) -> str:
     """Which photographs of a data set are in two splits, for a message."""
     names = (
         f"{first.image_id} ({first.split}) is {second.image_id} ({second.split})" for first, second in pairs

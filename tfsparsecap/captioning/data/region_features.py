@@ -34,12 +34,12 @@ class RegionFeatures:
         folder: contains the three folders.
         image_ids: ids of the images; `fetch` takes an index into them.
         feature_size: `D`; None is the width of the first readable file.
-        att, fc, box: names of the folders of features, pooled features and boxes.
         buckets: numbers of regions that batches are padded to, besides `max_regions`.
         max_regions: only the first regions of an image are used.
         on_bad_record: what to do with images whose files are missing or have another format: `"skip"` (they
             are listed in `skipped`) or `"fail"`.
         need_boxes, need_pooled: whether `fetch` returns them; otherwise their files are not read.
+        progress: whether to print how many files have been read.
 
     Attributes:
         image_ids: as given.

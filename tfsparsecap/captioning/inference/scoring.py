@@ -31,7 +31,7 @@ class ImageCaption:
     `score` is the sum of the log-probabilities of its tokens, `token_faults` is what its text does not show
     (see `metrics.caption_statistics`), `confidence` is the probability that it is good (see `confidence`), or
     None; `labels` are the names of the objects in the image, or None; `objects` are those that the captioner
-    finds likely, see `objects`, or None if it predicts none.
+    finds likely, see `confidence.likely_objects`, or None if it predicts none.
     """
 
     image_id: str

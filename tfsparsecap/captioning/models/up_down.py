@@ -46,7 +46,7 @@ class UpDown(AdditiveAttentionCaptioner):
     Both LSTMs start at 0. After "Bottom-Up and Top-Down Attention" (Anderson et al.,
     https://arxiv.org/abs/1707.07998, section 3.2), by default with the sizes, parameters and initial weights
     of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298);
-    `conversion.published` loads that paper's weights. The constructor creates the weights.
+    `papers.published` loads that paper's weights. The constructor creates the weights.
 
     A step takes five matrix products: each LSTM is one matrix, except for the part that multiplies `v`, which
     is computed once per image (`attention_lstm_image`).

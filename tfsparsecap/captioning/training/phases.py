@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.captioning.data.pipeline import check_captions, check_count
+from tfsparsecap.captioning.data.pipeline import check_captions_fill_batch, check_fills_batch
 from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
@@ -89,9 +89,9 @@ def check_batches(phases: Sequence[Phase], config: Config, data: CaptionData) ->
             setting = "training."
         setting += "batch_size"
         if phase.kind == "scst":
-            check_count(sum(map(bool, counts)), "images", phase.batch_size, setting)
+            check_fills_batch(sum(map(bool, counts)), "images", phase.batch_size, setting)
         else:
-            check_captions(captions, config.training.captions_per_image, phase.batch_size, setting)
+            check_captions_fill_batch(captions, config.training.captions_per_image, phase.batch_size, setting)
 
 
 def make_loop(
