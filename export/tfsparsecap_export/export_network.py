@@ -73,7 +73,7 @@ class Request:
             return samples, synthetic_samples(inputs, 8), "synthetic inputs"
         return samples, samples, self.sample_source
 
-    def encoder(
+    def encoding_function(
         self, words: int, sources: dict[bytes, graph.KerasWeight], names: bool = True
     ) -> Callable[..., EncodedFile]:
         """`encode_file` for this format and target."""
@@ -88,7 +88,7 @@ class Request:
 
         Args:
             dense: the float32 file.
-            encode: see `encoder`.
+            encode: see `encoding_function`.
             parts: names of what is not a single layer, such as "convolutions".
 
         Raises:
@@ -125,7 +125,7 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         dense = graph.model_graph(model, batch, inputs)
 
         sources = graph.weight_sources(model)
-        encode = request.encoder(_STEPS, sources)
+        encode = request.encoding_function(_STEPS, sources)
         float_layers = request.kept_layers(dense, encode, (_CONVOLUTIONS, int8_network.ACTIVATIONS))
         expected = outputs.ExpectedOutputs(called)
         verify = functools.partial(outputs.verify_outputs, expected, samples=compared)
@@ -216,7 +216,7 @@ def encode_and_verify(
 
     Args:
         encode: which weights are rounded -> the file.
-        verify: compares a file; takes `all_float` and `tie`.
+        verify: compares a file; takes `all_float` and `rounded`.
         format: of the file.
         result: what rounding must not change, for notes.
 
@@ -231,9 +231,7 @@ def encode_and_verify(
         all_float = all(layer.is_float for layer in layers)
         is_rounded = all_float and rounded != "nothing" and format != "dense"
         try:
-            verification = verify(
-                content, all_float=all_float, tie=outputs.ROUNDED_TIE if is_rounded else outputs.TIE
-            )
+            verification = verify(content, all_float=all_float, rounded=is_rounded)
         except outputs.Differs:
             if not is_rounded or format == "compact":
                 raise

@@ -18,14 +18,13 @@ MOST_READ = 256
 Sample = dict[str, np.ndarray]
 
 
-def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 0) -> list[Sample]:
+def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int) -> list[Sample]:
     """Random inputs.
 
     Args:
         inputs: names, shapes and dtypes. If the first axis can have any size, samples have a batch size of 1
             and 3 by turns.
         count: number of samples.
-        seed: seed of the random numbers.
 
     Returns:
         For each sample an array per input: uint8 [B, S, S, 3] are images with smooth colours, other integers
@@ -33,7 +32,7 @@ def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int, seed: int = 
         true, and floats `"boxes"` [B, N, 4] are boxes inside the image, x_min, y_min, x_max, y_max from 0
         to 1.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return [
         {name: _values(name, spec, 3 if number % 2 else 1, rng) for name, spec in inputs.items()}
         for number in range(count)

@@ -334,7 +334,7 @@ def test_rounding_that_changes_captions_is_reduced(
     float16 = {layer.role for layer in report.layers if "float16" in layer.encoding}
     assert float16 <= ({"convolution"} if rejected == 1 else set())
     assert note in report.notes[0]
-    assert [call["tie"] for call in calls] == [0.05, 0.05, 1e-3][: rejected + 1]
+    assert [call["rounded"] for call in calls] == [True, True, False][: rejected + 1]
 
 
 @pytest.mark.parametrize(

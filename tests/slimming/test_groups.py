@@ -11,46 +11,38 @@ from tfsparsecap.slimming.operation_graph import trace
 #: Network -> (first source, unit, channels, and how many go at once: of a layer, of all) of each group.
 GROUPS = {
     "residual": {
-        ("stem + 2", "channels", 16, 1, 3),
-        ("wide_0", "channels", 32, 1, 1),
-        ("wide_1", "channels", 32, 1, 1),
+        ("stem + 2", "channels", 16, 1),
+        ("wide_0", "channels", 32, 1),
+        ("wide_1", "channels", 32, 1),
     },
     "dense_net": {
-        ("grow_0", "channels", 16, 1, 1),
-        ("grow_1", "channels", 16, 1, 1),
-        ("grow_2", "channels", 16, 1, 1),
-        ("transition", "channels", 24, 1, 1),
+        ("grow_0", "channels", 16, 1),
+        ("grow_1", "channels", 16, 1),
+        ("grow_2", "channels", 16, 1),
+        ("transition", "channels", 24, 1),
     },
-    "decoder": {("grid", "units", 32, 16, 16), ("up", "channels", 16, 1, 1)},
+    "decoder": {("grid", "units", 32, 16), ("up", "channels", 16, 1)},
     "squeeze_excite": {
-        ("features + 1", "channels", 32, 1, 2),
-        ("reduce", "channels", 8, 1, 1),
-        ("separable", "channels", 16, 1, 1),
+        ("features + 1", "channels", 32, 1),
+        ("reduce", "channels", 8, 1),
+        ("separable", "channels", 16, 1),
     },
-    "grouped": {
-        ("first", "channels", 8, 4, 4),
-        ("grouped", "channels", 16, 4, 4),
-        ("last", "channels", 16, 1, 1),
-    },
+    "grouped": {("first", "channels", 8, 4), ("grouped", "channels", 16, 4), ("last", "channels", 16, 1)},
     "recurrent": {
-        ("words", "units", 32, 1, 1),
-        ("both + 1", "forward units", 16, 1, 2),
-        ("each", "units", 16, 1, 1),
-        ("gru", "units", 24, 1, 1),
+        ("words", "units", 32, 1),
+        ("both + 1", "forward units", 16, 1),
+        ("each", "units", 16, 1),
+        ("gru", "units", 24, 1),
     },
-    "windows": {
-        ("patches + 1", "channels", 24, 1, 2),
-        ("attention", "heads", 4, 1, 1),
-        ("wide", "units", 48, 1, 1),
-    },
-    "by_hand": {("key + 2", "units", 4, 8, 24)},
+    "windows": {("patches + 1", "channels", 24, 1), ("attention", "heads", 4, 1), ("wide", "units", 48, 1)},
+    "by_hand": {("key + 2", "units", 4, 8)},
 }
 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups(networks, name):
     groups = Analysis(trace(networks[name]())).groups
-    descriptions = {(group.name, group.unit, group.size, group.width, group.weight) for group in groups}
+    descriptions = {(group.name, group.unit, group.size, group.width) for group in groups}
     assert descriptions == GROUPS[name]
 
 

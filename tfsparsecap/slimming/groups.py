@@ -35,7 +35,6 @@ class Group:
         sources: the axes that create its channels.
         classes: the smallest label of each channel, int64 [channels].
         width: channels of a layer that are removed with one of them: several in grouped convolutions.
-        weight: channels of all layers that are removed with one of them.
     """
 
     name: str
@@ -43,7 +42,6 @@ class Group:
     sources: tuple[ChannelSource, ...]
     classes: np.ndarray
     width: int
-    weight: int
 
     @property
     def size(self) -> int:
@@ -176,7 +174,7 @@ class Analysis:
             name = sources[0].name + (f" + {others}" if others else "")
             units = {source.unit for source in sources}
             unit = "heads" if "heads" in units else sources[0].unit
-            groups.append(Group(name, unit, sources, np.array(classes), width, len(numbers)))
+            groups.append(Group(name, unit, sources, np.array(classes), width))
         return groups
 
     def reasons(self) -> dict[str, str]:

@@ -97,11 +97,11 @@ class Scope:
         """The calls that take the output."""
         return [node for node in self._graph.nodes if self.node.outputs[0] in node.inputs]
 
-    def argument(self, position: int, name: str, default: Any = None) -> Any:
+    def argument(self, position: int, name: str) -> Any:
         """An argument of the call."""
         if position < len(self.node.args):
             return self.node.args[position]
-        return self.node.kwargs.get(name, default)
+        return self.node.kwargs.get(name)
 
     def emit(self, axes: Axes, position: int = 0) -> None:
         """Sets the labels of an output."""

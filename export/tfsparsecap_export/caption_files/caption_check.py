@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap.captioning.inference.bundle import CAPTION_SIGNATURE
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.search.beam_search import Decoder
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap.errors import InputError
-from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE, DIGITS, OBJECTS
+from tfsparsecap_export.caption_files.caption_graph import DIGITS, OBJECTS
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify import outputs
 
@@ -18,6 +19,9 @@ from tfsparsecap_export.verify import outputs
 #: model's score of the same caption. Rounding to float16 changes scores by hundredths, to int8 by tenths; a
 #: kernel that reads garbage changes them by several nats.
 SCORE_ERROR = {True: 0.05, False: 0.6}
+#: Whether weights are rounded to float16 -> nats below which two captions, or two words after the same
+#: prefix, are a tie: either may come first.
+TIE = {False: 1e-3, True: 0.05}
 #: Whether all weights are float -> largest difference of the probabilities of the objects in an image, as a
 #: root mean square. With int8 activations, a single one of a few images changes by more than a half.
 OBJECT_ERROR = {True: 0.02, False: 0.2}
@@ -64,7 +68,7 @@ def verify_captions(
     rules: SearchRules | None = None,
     all_float: bool,
     tolerance: float | None = None,
-    tie: float = outputs.TIE,
+    rounded: bool = False,
     source: str = "given inputs",
 ) -> CaptionVerification:
     """Compares the captions of a file with those of the Keras model that it was made from.
@@ -77,7 +81,7 @@ def verify_captions(
         all_float: whether all weights in the file are floating point numbers.
         tolerance: fraction of the captions that may differ. By default 0 if all weights are float, and 1 with
             int8 weights, because the scores are checked.
-        tie: nats within which two captions are equally good, see `outputs.TIE`.
+        rounded: whether weights are rounded to float16.
         source: where the inputs come from, for the report.
 
     Raises:
@@ -128,7 +132,7 @@ def verify_captions(
             own, others = (score_tokens(sample, ids) for ids in (expected[0], file_ids[0]))
             penalty = 0.0 if rules is None else rules.length_penalty
             gap = _score_gap(own, others, first=int(np.argmin(same_ids[0])), length_penalty=penalty)
-            ties += int(gap <= tie)
+            ties += int(gap <= TIE[rounded])
     different = len(samples) - equal - ties
     allowed = tolerance if tolerance is not None else (0.0 if all_float else 1.0)
     if different / len(samples) > allowed + 1e-9:

@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfsparsecap.captioning.inference.bundle import CAPTION_SIGNATURE
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.search import beam_search
 from tfsparsecap.captioning.search.sentence_rules import SearchRules
 from tfsparsecap_export.keras_to_tflite import graph, rnn_fusion
 
-#: Signature of a captioner's file; see docs/bundle.md.
-CAPTION_SIGNATURE = "caption"
 #: Its additional output for captioners that predict several digits per word.
 DIGITS = "digit_ids"
 #: Its additional output for captioners that predict the objects in an image.

@@ -122,7 +122,7 @@ def export_captioner(
         )
         dense = search_graph(inputs)
 
-        encode_file = request.encoder(words, graph.weight_sources(captioner), names=False)
+        encode_file = request.encoding_function(words, graph.weight_sources(captioner), names=False)
         parts = int8_encoder.NAME, int8_encoder.ACTIVATIONS
         float_layers = request.kept_layers(dense, encode_file, parts)
         has_encoder = "image" in inputs and getattr(captioner, "encoder", None) is not None

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from PIL import Image
 
+from tfsparsecap.captioning.inference.bundle import CAPTION_SIGNATURE
 from tfsparsecap.captioning.inference.confidence import Calibration, caption_length, is_good
 from tfsparsecap.captioning.search.search_options import FUNCTION_WORDS
 from tfsparsecap.core.litert import signature_runner
 from tfsparsecap.core.progress import Progress, silent, with_count
 from tfsparsecap.errors import InputError
-from tfsparsecap_export.caption_files.caption_graph import CAPTION_SIGNATURE
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, layer_name
 from tfsparsecap_export.samples import Sample
 

@@ -17,6 +17,7 @@ from tfsparsecap.model_summary.storage import SMALLEST_ENCODED
 from tfsparsecap_export.encode.encodings import ENCODINGS, INT8, Encoded, encode
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.flatbuffer.stored import CONVOLUTION, FULLY_CONNECTED, TABLE
 
 #: Operator version that keeps the XNNPACK delegate, which ignores sparsity, away from an operation. The
 #: kernels of TFLite 2.16, TensorFlow 2.21 and LiteRT 2.3 accept it.
@@ -24,8 +25,6 @@ SPARSE_OPERATOR_VERSION = 8
 #: The first version of FULLY_CONNECTED that quantizes its inputs with a zero point. TFLite 2.16.1 refuses 12,
 #: which the converter sets for one scale per output, but computes it.
 INT8_OPERATOR_VERSION = 9
-
-FULLY_CONNECTED, TABLE, CONVOLUTION = "fully connected", "table", "convolution"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-FULLY_CONNECTED, CONVOLUTION, OTHER = "fully connected", "convolution", "other"
+#: What constants are for.
+FULLY_CONNECTED, CONVOLUTION, TABLE, OTHER = "fully connected", "convolution", "table", "other"
 
 _CHUNK = 1 << 22
 _PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2}

@@ -97,11 +97,8 @@ def _with_infinity(values: np.ndarray) -> np.ndarray:
     return np.where(np.abs(values) >= _LARGEST_FLOAT, np.copysign(np.inf, values), values)
 
 
-#: Two captions, or two words after the same prefix, whose scores differ by fewer nats are a tie: either may
-#: come first. The second value is for weights that are rounded to float16.
-TIE, ROUNDED_TIE = 1e-3, 0.05
-#: Largest differences between the outputs of a model that is not a captioner, relative to the largest output
-#: of the same input: with float32 weights, with weights that are rounded to float16, and with int8 weights.
+#: Largest differences between the outputs of a file and of the model, relative to the largest output of the
+#: same input: with float32 weights, with weights that are rounded to float16, and with int8 weights.
 #: The probabilities of a trained MobileNet-V1 0.75 differ by up to 0.019 with float16, and 0.15 with int8.
 OUTPUT_ERROR, ROUNDED_OUTPUT_ERROR, INT8_OUTPUT_ERROR = 0.01, 0.05, 0.3
 #: Largest root mean square of the differences with int8, relative to that of the outputs. Probabilities are
@@ -262,7 +259,7 @@ def verify_outputs(
     samples: Sequence[Sample],
     *,
     all_float: bool,
-    tie: float = TIE,
+    rounded: bool = False,
     source: str = "given inputs",
 ) -> Verification:
     """Compares all outputs of a file with those of the Keras model that it was made from.
@@ -272,7 +269,7 @@ def verify_outputs(
         content: the bytes of the .tflite file.
         samples: inputs.
         all_float: whether all weights in the file are floating point numbers.
-        tie: `ROUNDED_TIE` if weights are rounded to float16.
+        rounded: whether weights are rounded to float16.
         source: where the inputs come from, for the report.
 
     Raises:
@@ -281,7 +278,7 @@ def verify_outputs(
         OutputsDiffer: an output differs too much from the model's.
     """
     model = call if isinstance(call, ExpectedOutputs) else ExpectedOutputs(call)
-    options = hashlib.sha256(content).digest(), id(samples), all_float, tie
+    options = hashlib.sha256(content).digest(), id(samples), all_float, rounded
     if options in model.verified:
         return dataclasses.replace(model.verified[options][1], source=source)
     differences, scores = Differences(), Differences()
@@ -309,7 +306,7 @@ def verify_outputs(
                     same += int((output.argmax(axis=-1) == best).sum())
                     output, values = logits(output), logits(values)
                 scores.add(output, values)
-    limit = ROUNDED_OUTPUT_ERROR if tie == ROUNDED_TIE else OUTPUT_ERROR
+    limit = ROUNDED_OUTPUT_ERROR if rounded else OUTPUT_ERROR
     for name, integers in labels.items():
         if integers.are_classes:
             if all_float and integers.different > limit:
@@ -359,5 +356,5 @@ def runners(content: bytes, signature: str) -> list:
     except (ValueError, RuntimeError) as error:
         raise InputError(
             f"the runtime does not load the exported file ({first_line(error)}):"
-            " nothing was written; try another --format"
+            " nothing was written; try another format"
         ) from error

@@ -30,7 +30,7 @@ from tfsparsecap.errors import InputError, check_whole, first_line
 VOCABULARY = "vocabulary.txt"
 #: The version of the layout that this package writes, and the newest that it reads.
 FORMAT_VERSION = 1
-SIGNATURE = "caption"
+CAPTION_SIGNATURE = "caption"
 
 #: Scores of beams without a caption are not above it: minus infinity, which JSON does not have, becomes the
 #: lowest float32 in a file.
@@ -321,7 +321,7 @@ _Inputs = dict[str, tuple[tuple[int, ...], np.dtype]]
 
 def _load(content: bytes, threads: int) -> tuple[Callable[..., dict[str, np.ndarray]], _Inputs, set[str]]:
     """The function of a file, its inputs, and the names of its outputs."""
-    run = signature_runner(content, SIGNATURE, num_threads=threads)
+    run = signature_runner(content, CAPTION_SIGNATURE, num_threads=threads)
     inputs = {
         name: (tuple(details["shape"].tolist()), np.dtype(details["dtype"]))
         for name, details in run.get_input_details().items()

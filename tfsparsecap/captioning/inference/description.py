@@ -71,8 +71,7 @@ def _is_id(value: Any) -> bool:
 
 
 #: Entries of `captioner.json`: of the graph, of the vocabulary.
-GRAPH, VOCABULARY = "graph_sha256", "vocabulary_sha256"
-DIGESTS = (GRAPH, VOCABULARY)
+DIGESTS = GRAPH_DIGEST, VOCABULARY_DIGEST = "graph_sha256", "vocabulary_sha256"
 
 
 class ChangedFile(InputError):
@@ -90,9 +89,9 @@ def digests(graph: bytes, vocabulary: bytes | None) -> dict[str, str]:
         >>> digests(b"", None)["graph_sha256"][:8]
         'e3b0c442'
     """
-    entries = {GRAPH: _digest(graph)}
+    entries = {GRAPH_DIGEST: _digest(graph)}
     if vocabulary is not None:
-        entries[VOCABULARY] = _digest(vocabulary)
+        entries[VOCABULARY_DIGEST] = _digest(vocabulary)
     return entries
 
 
@@ -113,14 +112,17 @@ def check_digests(
     Raises:
         ChangedFile: a part of the file has another digest, or is missing.
     """
-    for name, what, content in ((GRAPH, "graph", graph), (VOCABULARY, "vocabulary", vocabulary)):
+    for name, what, content in (
+        (GRAPH_DIGEST, "graph", graph),
+        (VOCABULARY_DIGEST, "vocabulary", vocabulary),
+    ):
         expected = description.get(name)
         if expected is not None and (content is None or expected != _digest(content)):
             raise ChangedFile(
                 f"the {what} of {path} was changed after its export, or is damaged (its SHA-256 is not"
                 f" {name} of captioner.json): copy or download the file again, or export the run again"
             )
-    return description.get(GRAPH) is not None
+    return description.get(GRAPH_DIGEST) is not None
 
 
 def _digest(content: bytes | memoryview) -> str:

@@ -48,7 +48,7 @@ class ImageCaption:
         return (*self.token_faults, *text_faults(self.caption, rules))
 
 
-def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_METRICS) -> dict[str, Any]:
+def scores_of(captions: Iterable[ImageCaption]) -> dict[str, Any]:
     """Scores of captions against their references, and the share that equals a reference.
 
     `QUICK_METRICS` need no Java. A score that cannot be computed, such as the CIDEr of a single image, is
@@ -60,7 +60,7 @@ def scores_of(captions: Iterable[ImageCaption], metrics: Sequence[str] = QUICK_M
     """
     references, texts, without = _by_image(captions)
     scores = {
-        **compute_scores(references, texts, metrics, "light").values,
+        **compute_scores(references, texts, QUICK_METRICS, "light").values,
         "exact_match": exact_match(references, texts),
     }
     return {**scores, "without_references": without} if without else scores

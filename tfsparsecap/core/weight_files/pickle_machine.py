@@ -23,7 +23,7 @@ _PUSH_CONSTANT = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE
 _POP_COUNTS = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "TUPLE": None, "APPEND": 1, "APPENDS": None}
 _POP_COUNTS |= {"SETITEM": 2, "SETITEMS": None, "STACK_GLOBAL": 2, "BINPERSID": 1, "REDUCE": 2, "BUILD": 1}
 
-# Far above any checkpoint of a captioner; they keep a malicious file from exhausting memory or time.
+# Far above any network for a phone; they keep a malicious file from exhausting memory or time.
 _MAX_AXES, _MAX_INSTRUCTIONS = 32, 2_000_000
 SAVE_STATE_DICT = "save model.state_dict() alone with torch.save"
 

@@ -76,7 +76,7 @@ class LegacyFile:
 #: Keys under which training scripts store the state dict beside other things.
 _USUAL_KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights")
 
-# Far above any checkpoint of a captioner; they keep a malicious file from exhausting memory or time.
+# Far above any network for a phone; they keep a malicious file from exhausting memory or time.
 _MAX_ELEMENTS, _MAX_DEPTH = 10**9, 8
 _MAX_PICKLE_BYTES, _MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 
