@@ -155,11 +155,16 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
     notes += rounding_notes
     if request.is_int8 and len(samples) < 2:
         notes += note_on_convolutions(layers, _NO_SAMPLES)
-    speedup = Speedup.of(content, dense, request.costs, _STEPS)
     atomic_write(request.path, content)
-    size, reports = len(content), tuple(layers)
     return ExportReport(
-        request.path, size, request.format, _STEPS, reports, verification, speedup, tuple(notes)
+        path=request.path,
+        bytes=len(content),
+        format=request.format,
+        words=_STEPS,
+        layers=tuple(layers),
+        verification=verification,
+        speedup=Speedup.of(content, dense, request.costs, _STEPS),
+        notes=tuple(notes),
     )
 
 

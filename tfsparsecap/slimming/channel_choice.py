@@ -118,8 +118,12 @@ def choose_channels(
     """Chooses the channels to remove.
 
     Args:
+        analysis: of the model.
+        costs: of the model.
+        scores: importance of each channel's smallest label, see `importance`.
         ratio: share of the budget to remove.
         budget: one of `BUDGETS`.
+        multiple, keep: see `slim`.
         measure: latency of the model without some classes; by default the estimate.
         original: what `ratio` and `keep` are shares of, by default the model as it is.
 

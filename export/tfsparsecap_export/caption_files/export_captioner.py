@@ -78,6 +78,25 @@ class CaptionOptions:
             raise InputError(f"tolerance is {self.tolerance}: give a fraction from 0 to 1")
         object.__setattr__(self, "description", plain_description(self.description))
 
+    def tokens(self, captioner: Captioner) -> "Tokenizer | Sequence[str] | None":
+        """What the captioner predicts: the tokenizer, the vocabulary, or None if neither is given.
+
+        Raises:
+            InputError: the captioner predicts another number of tokens.
+        """
+        tokens = self.tokenizer if self.tokenizer is not None else self.vocabulary
+        if tokens is not None and len(tokens) != captioner.vocabulary_size:
+            raise InputError(
+                f"the vocabulary has {len(tokens)} tokens, the model {captioner.vocabulary_size}:"
+                " give the vocabulary that the model was trained with"
+            )
+        return tokens
+
+    def end_id(self, captioner: Captioner) -> int:
+        """The id with which captions of the file end: with a tokenizer, the file returns ids of words, even
+        if the captioner predicts their digits."""
+        return captioner.end_id if self.tokenizer is None else self.tokenizer.words.end_id
+
 
 def export_captioner(
     captioner: Captioner,
@@ -97,12 +116,7 @@ def export_captioner(
         InputError: see `export_model`.
     """
     inputs, tokenizer = caption_inputs(captioner, shapes), options.tokenizer
-    tokens = tokenizer if tokenizer is not None else options.vocabulary
-    if tokens is not None and len(tokens) != captioner.vocabulary_size:
-        raise InputError(
-            f"the vocabulary has {len(tokens)} tokens, the model {captioner.vocabulary_size}:"
-            " give the vocabulary that the model was trained with"
-        )
+    tokens = options.tokens(captioner)
     rules = None if options.search is None else SearchRules(captioner, options.search, tokens)
     words = min(REPORTED_WORDS * (tokenizer.digits if tokenizer else 1), options.max_length)
     _, compared, source = request.comparison(inputs)
@@ -166,22 +180,21 @@ def export_captioner(
         notes += note_on_convolutions(layers, _NO_IMAGES)
     confidence = None
     if validation is not None and len(validation.samples) >= FEWEST_IMAGES:
-        # With a tokenizer, the file returns word ids, even if the captioner predicts digits of words.
-        end_id = tokenizer.words.end_id if tokenizer is not None else captioner.end_id
+        end_id = options.end_id(captioner)
         confidence = quality.calibrate_confidence(content, validation, end_id, request.progress)
     else:
         notes.append(_NO_CONFIDENCE)
     report = CaptionerReport(
-        request.path,
-        0,
-        request.format,
-        words,
-        tuple(layers),
-        verification,
-        Speedup.of(content, dense, request.costs, words),
-        tuple(notes),
-        measured,
-        confidence,
+        path=request.path,
+        bytes=0,  # known when it is written
+        format=request.format,
+        words=words,
+        layers=tuple(layers),
+        verification=verification,
+        speedup=Speedup.of(content, dense, request.costs, words),
+        notes=tuple(notes),
+        quality=measured,
+        confidence=confidence,
     )
     description = _description(captioner, options, inputs, rules, report)
     vocabulary = tokenizer.vocabulary if tokenizer else options.vocabulary
@@ -241,7 +254,7 @@ def _description(
         "special_ids": {
             "pad": special.pad_id,
             "start": special.start_id,
-            "end": tokenizer.words.end_id if tokenizer is not None else captioner.end_id,
+            "end": options.end_id(captioner),
         },
         "unknown_id": unknown_id,
         "search": rules and rules.description(),
