@@ -74,11 +74,11 @@ class Request:
         return samples, samples, self.sample_source
 
     def encoding_function(
-        self, words: int, sources: dict[bytes, graph.KerasWeight], names: bool = True
+        self, steps: int, sources: dict[bytes, graph.KerasWeight], names: bool = True
     ) -> Callable[..., EncodedFile]:
         """`encode_file` for this format and target."""
         return functools.partial(
-            encode_file, format=self.format, words=words, sources=sources, costs=self.costs, names=names
+            encode_file, format=self.format, steps=steps, sources=sources, costs=self.costs, names=names
         )
 
     def kept_layers(

@@ -30,10 +30,10 @@ class Speedup:
     int8: float
 
     @classmethod
-    def of(cls, content: bytes, dense: bytes, costs: KernelCosts, words: int) -> "Speedup":
+    def of(cls, content: bytes, dense: bytes, costs: KernelCosts, steps: int) -> "Speedup":
         """The speed-up of a file, compared with the dense float32 file that it was made of."""
-        ms = max(network_ms(content, costs, words), 1e-9)
-        before, int8 = (network_ms(dense, costs, words, int8=int8) for int8 in (False, True))
+        ms = max(network_ms(content, costs, steps), 1e-9)
+        before, int8 = (network_ms(dense, costs, steps, int8=int8) for int8 in (False, True))
         return cls(costs.target, ms, before / ms, int8 / ms)
 
 

@@ -195,8 +195,8 @@ class _File:
         """What the cost model expects on this processor; None if it has no costs."""
         names = {"aarch64": "arm64", "AMD64": "x86_64"}
         costs = TARGETS.get(names.get(platform.machine(), platform.machine()))
-        words = round(statistics.mean(self.steps)) if self.steps else 1
-        return None if costs is None else max(1e-9, network_ms(flatfile.map_file(self.path), costs, words))
+        steps = round(statistics.mean(self.steps)) if self.steps else 1
+        return None if costs is None else max(1e-9, network_ms(flatfile.map_file(self.path), costs, steps))
 
 
 def samples(paths: list[Path], *, images: list[Path] | None = None, count: int = 16) -> list[Sample]:

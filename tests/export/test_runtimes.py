@@ -136,7 +136,7 @@ def padded_files(dense_graph):
     )
     prune(captioner, 8)
     dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 24)}), 1)
-    content, layers = encode_file(dense, "auto", words=MAX_LENGTH)
+    content, layers = encode_file(dense, "auto", steps=MAX_LENGTH)
     assert any("padded" in layer.reason for layer in layers)
     return [File("padded", content, random_features(5, 24), INT8)]
 
@@ -167,11 +167,11 @@ def ordered_files(dense_graph):
         prune(captioner, block, density=0.06)
         captioner.output_layer.kernel.assign(captioner.output_layer.kernel * 4)
         dense = dense_graph(captioner, caption_inputs(captioner, {"features": (5, 32)}), beam)
-        content, layers = encode_file(dense, format, words=MAX_LENGTH, costs=free)
+        content, layers = encode_file(dense, format, steps=MAX_LENGTH, costs=free)
         assert {encodings.CSR, encodings.BLOCK16} & {layer.encoding for layer in layers}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(formats, "MIN_SORTED_OUTPUTS", 601)
-            plain, _ = encode_file(dense, format, words=MAX_LENGTH, costs=free)
+            plain, _ = encode_file(dense, format, steps=MAX_LENGTH, costs=free)
         sizes = [[order.size for order in permutations(file)] for file in (content, plain)]
         assert sizes == [[600], []]
         files.append(File(f"ordered {block}", content, random_features(5, 32), tolerance))

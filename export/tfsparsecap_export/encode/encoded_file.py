@@ -63,7 +63,7 @@ class LayerReport:
 
     @property
     def is_float(self) -> bool:
-        """Whether its values are floating point numbers, so that it must not change captions."""
+        """Whether its values are floating point numbers, so that the outputs stay nearly the same."""
         return encodings.ENCODINGS[self.encoding].is_float
 
 
@@ -75,7 +75,7 @@ def encode_file(
     dense: bytes,
     format: str,
     *,
-    words: int = 1,
+    steps: int = 1,
     sources: dict[bytes, KerasWeight] | None = None,
     rounded: str = "all",
     keep_float: Collection[str] = (),
@@ -87,9 +87,9 @@ def encode_file(
     Args:
         dense: a dense float32 .tflite file.
         format: one of `formats.FORMATS`.
-        words: number of words per caption, for the expected milliseconds.
+        steps: number of runs of the bodies of loops, for the expected milliseconds.
         sources: the Keras weights of constants, from `graph.weight_sources`.
-        rounded: which float weights may be rounded to float16: `all`, `convolutions` (the encoder's, which
+        rounded: which float weights may be rounded to float16: `all`, `convolutions` (which
             save most) or `nothing`.
         keep_float: names of layers that stay float in every format.
         costs: costs of the target's kernels; by default those of `encode.DEFAULT_TARGET`.
@@ -107,7 +107,7 @@ def encode_file(
     origins = [file.origin(layer.weight) for layer in layers]
     reordered, sizes = file.store(layers, choices)
     reports = [
-        file.report(layer, choice, size, words)
+        file.report(layer, choice, size, steps)
         for layer, choice, size in zip(layers, choices, sizes, strict=True)
     ]
     reports = _counted_once(reports, origins, [file.stored(layer.weight) for layer in layers])
@@ -253,7 +253,7 @@ class _File:
         return np.ascontiguousarray(self.model.buffers[weight.buffer].data)
 
     def report(
-        self, layer: WeightPattern, choice: formats.EncodingChoice, size: int, words: int
+        self, layer: WeightPattern, choice: formats.EncodingChoice, size: int, steps: int
     ) -> LayerReport:
         """How a weight of `size` bytes is stored."""
         weight, source = layer.weight, self.source(layer.weight)
@@ -275,7 +275,7 @@ class _File:
             nonzeros=nonzeros,
             encoding=choice.encoding,
             bytes=size,
-            expected_ms=formats.expected_ms(layer, choice.encoding, words, self._costs),
+            expected_ms=formats.expected_ms(layer, choice.encoding, steps, self._costs),
             reason=reason,
         )
 

@@ -37,7 +37,7 @@ class Encoding:
 
     @property
     def is_float(self) -> bool:
-        """Whether the values are floating point numbers, so that captions must not change."""
+        """Whether the values are floating point numbers, so that the outputs stay nearly the same."""
         return issubclass(self.dtype, np.floating)
 
     def blocks(self, columns: int, *, table: bool) -> list[int | None]:

@@ -27,7 +27,7 @@ _CALLS = ("WHILE", "IF", "CALL_ONCE")
 
 
 def network_ms(
-    content: bytes | mmap.mmap, costs: KernelCosts, words: int = 1, *, int8: bool = False, zeros: float = 0.0
+    content: bytes | mmap.mmap, costs: KernelCosts, steps: int = 1, *, int8: bool = False, zeros: float = 0.0
 ) -> float:
     """Milliseconds that one run of a file is expected to take.
 
@@ -36,7 +36,7 @@ def network_ms(
     Args:
         content: the bytes of the file.
         costs: costs of the target's kernels.
-        words: number of runs of the bodies of loops.
+        steps: number of runs of the bodies of loops.
         int8: whether products and convolutions with float32 weights count as int8, with dense weights.
         zeros: share of zeros that int8 products are assumed to have, in blocks, where blocks are faster.
     """
@@ -53,7 +53,7 @@ def network_ms(
                 constant.update(map(int, operator.outputs))  # done once, when the file is loaded
             elif name not in _CALLS:
                 nanoseconds = _nanoseconds(model, graph, operator, name, costs, int8, zeros)
-                total += nanoseconds * (words if number in looped else 1)
+                total += nanoseconds * (steps if number in looped else 1)
     return total / 1e6
 
 

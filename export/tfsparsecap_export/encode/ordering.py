@@ -1,9 +1,9 @@
-"""A faster sparse layer that scores words: its outputs are sorted by their number of stored weights.
+"""A faster sparse layer whose best outputs are searched: its outputs are sorted by their stored weights.
 
 A sparse kernel loops over the weights of each output. If their number differs from the previous output's, the
 processor mispredicts the end of the loop; with ten thousand outputs of three blocks each, this takes more
-than half of the time. In a sorted layer the predictions are right. Only the best outputs of the layer that
-scores the words are used, so one GATHER of as many ids as beams restores their word ids. Restoring all
+than half of the time. In a sorted layer the predictions are right. Where TOPK_V2 selects the best outputs,
+such as the likeliest words of a captioner, one GATHER of as many ids restores their numbers. Restoring all
 outputs of another layer takes longer than mispredictions.
 """
 
@@ -16,7 +16,7 @@ from tfsparsecap_export.encode.encodings import ENCODINGS
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
 
-#: Operators between the product and TOPK_V2 that do not depend on the order of the words.
+#: Operators between the product and TOPK_V2 that do not depend on the order of the outputs.
 _ORDER_INDEPENDENT = ("SOFTMAX", "LOG_SOFTMAX")
 
 
@@ -82,12 +82,12 @@ def apply_order(model: schema.ModelT, product: Product, order: np.ndarray) -> No
     if bias is not None:
         constant = flatfile.add_constant(model, graph, bias.view(np.float32)[order], "bias")
         operator.inputs = np.array([*operator.inputs[:2], constant], np.int32)
-    # The selected rows are converted to word ids.
-    words = int(pick.outputs[1])
-    rows = flatfile.add_tensor(graph, words, "row")
+    # The selected rows are converted to numbers of outputs.
+    numbers = int(pick.outputs[1])
+    rows = flatfile.add_tensor(graph, numbers, "row")
     pick.outputs = np.array([pick.outputs[0], rows], np.int32)
-    ids = flatfile.add_constant(model, graph, order, "word_of_row")
-    gather = flatfile.new_operator(model, schema.BuiltinOperator.GATHER, 1, [ids, rows], [words])
+    ids = flatfile.add_constant(model, graph, order, "output_of_row")
+    gather = flatfile.new_operator(model, schema.BuiltinOperator.GATHER, 1, [ids, rows], [numbers])
     position = next(i for i, other in enumerate(graph.operators) if other is pick)
     graph.operators.insert(position + 1, gather)
 

@@ -44,7 +44,7 @@ class Constant:
         nonzeros: number of values that are not zero.
         value_bytes, index_bytes, scale_bytes: sizes in the file. Indices or scales that several constants
             share count for the first one, and zero points that are all 0 for none: layers share them.
-        in_loop: whether it is read inside a loop, that is for each word of a caption.
+        in_loop: whether it is read inside a loop, that is at each time step.
         problem: what is wrong with it, or "".
         buffers: indices of its buffers in the file.
     """

@@ -134,7 +134,7 @@ def weight_sources(model: keras.Model) -> dict[bytes, KerasWeight]:
         source = KerasWeight(weight.path, values.size)
         for layout in (values.T, values) if values.ndim == 2 else (values,):
             sources.setdefault(content_key(layout), source)
-    for name, table in getattr(model, "constant_tables", dict)().items():  # of captioners
+    for name, table in getattr(model, "constant_tables", dict)().items():  # constants that are no weights
         sources[content_key(table)] = KerasWeight(f"{model.name}/{name}", 0)
     for name, matrix, weights in rnn_fusion.fused_kernels(model):
         sources[content_key(matrix.T)] = KerasWeight(name, weights)

@@ -65,7 +65,7 @@ def test_a_split_layer_gives_numpys_product(check_outputs, columns, density, act
     kernel = blocks(columns, 64, density)
     model, bias = dense_model(kernel, activation, axes)
     dense = graph.model_graph(model)
-    content, layers = encode_file(dense, "auto", words=1)
+    content, layers = encode_file(dense, "auto", steps=1)
     if density == 1.0:  # no format chooses full blocks; split them anyway
         file = flatfile.read_model(dense)
         (weight,) = sparse.find_weights(file)
@@ -87,5 +87,5 @@ def test_a_split_layer_gives_numpys_product(check_outputs, columns, density, act
 def test_float_layers_are_not_split():
     dense = graph.model_graph(dense_model(blocks(100, 64, 0.2))[0])
     for format in ("fast", "compact", "dense"):
-        _, layers = encode_file(dense, format, words=1)
+        _, layers = encode_file(dense, format, steps=1)
         assert [layer.shape for layer in layers] == [(64, 100)]

@@ -66,7 +66,7 @@ def test_cells_of_captioners_are_fused_and_reported(blocks_captioner, exported):
 def test_padding_does_not_count_as_weights_of_the_model():
     model = model_of("GRU", inputs=20)
     content = graph.model_graph(model)
-    _, layers = encode_file(content, "fast", words=1, sources=graph.weight_sources(model))
+    _, layers = encode_file(content, "fast", steps=1, sources=graph.weight_sources(model))
     cell = next(layer for layer in layers if layer.name.endswith("gru_cell/kernels"))
     assert cell.shape == (4 * 48, 32 + 48) and cell.weights == (20 + 48) * 3 * 48
 
