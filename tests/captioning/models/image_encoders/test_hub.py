@@ -51,8 +51,7 @@ def test_a_saved_encoder_needs_neither_preset_nor_network(preset, images, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [1.0, -1.0])
-@pytest.mark.parametrize("positions", [SIZE, 112])
+@pytest.mark.parametrize(("positions", "change"), [(SIZE, 1.0), (112, -1.0)])
 def test_trained_position_embeddings_are_saved_and_loaded(images, tmp_path, positions, change):
     keras.utils.set_random_seed(1)
     keras_hub.models.DINOV2Backbone(

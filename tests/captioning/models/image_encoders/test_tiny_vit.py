@@ -65,14 +65,14 @@ def folded(arrays):
 def test_features_of_photographs_equal_those_of_onnx_runtime(shared):
     onnxruntime = pytest.importorskip("onnxruntime")
     path = shared("weights/tiny_vit_5m/tiny_vit_5m_224_in22k_patch.onnx")
-    photographs = sorted(shared("data/flickr8k_1k").rglob("*.jpg"))[:20]
+    photographs = sorted(shared("data/flickr8k_1k").rglob("*.jpg"))[:8]
     images = np.stack([read_image(photograph, 224) for photograph in photographs])
-    assert len(images) == 20
+    assert len(images) == 8
     scaled = (images / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
     session = onnxruntime.InferenceSession(path)
     (expected,) = session.run(None, {"input": scaled.astype("float32").transpose(0, 3, 1, 2)})
     # This file ends with an exchange of height and width.
-    expected = expected.transpose(0, 2, 1, 3).reshape(20, 49, 320)
+    expected = expected.transpose(0, 2, 1, 3).reshape(8, 49, 320)
     assert expected.std() > 1
     np.testing.assert_allclose(TinyViTEncoder(weights=str(path))(images), expected, rtol=0, atol=1e-3)
 
