@@ -36,14 +36,23 @@ def test_attention_equals_keras_multi_head_attention():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Transformer, ObjectRelationTransformer])
 @pytest.mark.parametrize(
-    "changes",
+    ("kind", "changes"),
     [
-        {},
-        {"decoder_layers": 1, "encoder_heads": [3, 1], "encoder_hidden_size": [8, 16]},
-        {"encoder_heads": 2, "share_encoder_layers": [0, 0], "share_decoder_attention": "kv"},
-        {"share_encoder_attention": "qk", "share_decoder_attention": "qk", "share_decoder_layers": [0, 0]},
+        (Transformer, {}),
+        (Transformer, {"decoder_layers": 1, "encoder_heads": [3, 1], "encoder_hidden_size": [8, 16]}),
+        (
+            ObjectRelationTransformer,
+            {"encoder_heads": 2, "share_encoder_layers": [0, 0], "share_decoder_attention": "kv"},
+        ),
+        (
+            ObjectRelationTransformer,
+            {
+                "share_encoder_attention": "qk",
+                "share_decoder_attention": "qk",
+                "share_decoder_layers": [0, 0],
+            },
+        ),
     ],
 )
 def test_stepping_equals_teacher_forcing(kind, changes, inputs):
