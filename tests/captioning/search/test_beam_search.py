@@ -115,6 +115,7 @@ def test_scores_equal_teacher_forcing_and_are_sorted():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_other_inputs_reach_the_captioner():
     keras.utils.set_random_seed(3)
     captioner = UpDown(30, embedding_size=8, rnn_size=8, attention_size=8, feature_size=6)

@@ -111,6 +111,7 @@ def assert_equal(token_ids, scores, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("beam", "options"),
     [
@@ -169,6 +170,7 @@ def faults(words):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("beam", [1, 3])
 def test_rules_remove_all_faults_that_the_plain_search_has(beam):
     plain, with_rules = set(), set()
