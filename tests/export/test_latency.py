@@ -64,17 +64,18 @@ def test_a_budget_that_cannot_be_met_is_refused():
     message = (
         r"takes 0\.\d+ ms on x86_64 with 90% zeros in blocks, and at least 0\.\d+ ms with fewer channels"
     )
+    model = transformer()
     with pytest.raises(InputError, match=message):
-        pruned_to(transformer(), 1e-4, blocks())
+        pruned_to(model, 1e-4, blocks())
     with pytest.raises(InputError, match="milliseconds is -1"):
-        pruned_to(transformer(), -1, blocks())
+        pruned_to(model, -1, blocks())
     with pytest.raises(InputError, match="method is 'supermask': give a pruning method"):
-        prune_to_latency(transformer(), 1, "supermask")
+        prune_to_latency(model, 1, "supermask")
     sizes = {"embedding_size": 8, "rnn_size": 16, "attention_size": 8, "feature_size": 8}
     with pytest.raises(InputError, match="is a captioner: slim its encoder"):
         prune_to_latency(sc.SoftAttention(20, **sizes), 1, blocks())
     with pytest.raises(InputError, match="riscv"):
-        prune_to_latency(transformer(), 1, blocks(), target="riscv")
+        prune_to_latency(model, 1, blocks(), target="riscv")
 
 
 def test_a_model_with_mixed_precision_is_measured_as_float32():
