@@ -19,7 +19,7 @@ from tfsparsecap.captioning.training import train_run as training_run
 from tfsparsecap.errors import InputError
 
 SMALL = [
-    "data.train=16", "data.validation=2", "data.test=3", "training.epochs=1", "training.batch_size=16",
+    "data.train=16", "data.validation=2", "data.test=3", "training.epochs=1", "training.batch_size=40",
     "model.encoder.image_size=32", "model.encoder.layer=conv_pw_2_relu", "model.rnn_size=32",
     "model.embedding_size=16", "model.attention_size=16",
 ]  # fmt: skip

@@ -77,6 +77,7 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
 @pytest.mark.parametrize(
     "more",
     [

@@ -26,6 +26,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_quick_training_prunes_and_resumes_inside_a_stage(monkeypatch, tmp_path):
     epochs, fit = [], relevance.fit

@@ -152,7 +152,7 @@ np.testing.assert_allclose(model.predict(x, verbose=0), np.load(folder + "/funct
 model = keras.models.load_model(folder + "/functional.keras")
 np.testing.assert_allclose(model.predict(x, verbose=0), np.load(folder + "/functional.npy"), atol=1e-5)
 assert int(model.pruning.steps_done) == 8
-history = model.fit(x, y, batch_size=4, epochs=3, verbose=0).history
+history = model.fit(x, y, batch_size=4, verbose=0).history
 assert abs(history["sparsity"][-1] - 0.5) < 0.01, history
 captioner = keras.models.load_model(folder + "/captioner.keras")
 inputs = {"features": x, "tokens": np.ones((16, 4), "int32")}
@@ -168,7 +168,7 @@ print("done")
 def test_a_new_process_loads_pruned_models_and_stripped_ones_without_this_package(tmp_path):
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", Y)
-    model = trained(functional(), Supermask(0.5, total_steps=20))
+    model = trained(functional(), Supermask(0.5, total_steps=12))
     model.save(tmp_path / "functional.keras")
     model.save(tmp_path / "functional.h5")
     np.save(tmp_path / "functional.npy", model.predict(X, verbose=0))
