@@ -46,7 +46,7 @@ def settings_of(tiny_settings, name, *more):
         f"name={name}",
         "data.kind=table",
         "pruning=null",
-        "training.batch_size=4",
+        "training.batch_size=8",
         "data.max_length=4",
         "training.validation_images=0",
         *more,
@@ -66,10 +66,9 @@ def test_labels_train_the_head_and_runs_continue_with_its_objects(tiny_settings,
     resume_last_epoch(first, settings)
 
     start = f"training.start_from={first.path}"
-    settings = settings_of(tiny_settings, "second", start, *data)
+    settings = settings_of(tiny_settings, "second", start, *data, "training.epochs=1")
     second, _, _ = train(tmp_path / "runs", settings)
     assert FinishedRun.load(second.path).captioner.objects == ("cat", "dog", "sofa")
-    resume_last_epoch(second, settings)
 
     # Without labels the objects stay, also after resuming, and are not trained.
     settings = settings_of(tiny_settings, "unlabelled", start, *photos("unlabelled", [None]))
@@ -92,7 +91,7 @@ def test_labels_train_the_head_and_runs_continue_with_its_objects(tiny_settings,
 @pytest.mark.usefixtures("quick_training")
 def test_without_object_weight_no_head_is_trained(tiny_settings, tmp_path, photos):
     data = photos("photos", [["cat"], ["dog"]])
-    settings = settings_of(tiny_settings, "plain", "training.object_weight=0", *data)
+    settings = settings_of(tiny_settings, "plain", "training.object_weight=0", "training.epochs=1", *data)
     plain, scores, _ = train(tmp_path / "runs", settings)
     assert FinishedRun.load(plain.path).captioner.objects == ()
     assert "object_recall" in scores and "objects_recall" not in scores
@@ -112,16 +111,47 @@ FROZEN += ["training.batch_size=50", "training.validation_images=0"]
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
-def test_a_run_learns_from_teachers_with_other_sizes_and_resumes(tiny_settings, tmp_path):
-    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}"]
-    teacher, _, _ = train(tmp_path, [*settings, "name=teacher", "model.rnn_size=24", "training.epochs=1"])
-    taught = [*settings, f"training.teacher={teacher.path}", "data.cached_views=2", "training.epochs=2"]
-    folder, _, _ = train(tmp_path, taught)
-    untaught, _, _ = train(tmp_path, [*settings, "name=alone", "data.cached_views=2", "training.epochs=2"])
+def test_a_run_learns_from_teachers_with_other_sizes_and_is_resumed_with_their_weights_only(
+    tiny_settings, tmp_path
+):
+    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}", "data.cached_views=2"]
+    teacher, _, _ = train(
+        tmp_path / "old", [*settings, "name=teacher", "model.rnn_size=24", "training.epochs=1"]
+    )
+    settings.append("training.schedule=constant")
+    folder, _, _ = train(tmp_path, [*settings, "name=taught", f"training.teacher={teacher.path}"])
+    untaught, _, _ = train(tmp_path, [*settings, "name=alone", "training.epochs=1"])
     assert history(folder)[0]["loss"] != history(untaught)[0]["loss"]
-    resume_last_epoch(folder, folder.load_config())
     weights = arrays(folder.checkpoint_files()[-1])
     assert all(np.isfinite(array).all() for array in weights.values() if array.dtype.kind == "f")
+    (entry,) = json.loads(folder.teachers.read_text(encoding="utf-8"))
+    assert entry["run"] == "teacher" and len(entry["weights_sha256"]) == 64
+
+    # The same weights in another place and another file.
+    captioner = FinishedRun.load(teacher.path).captioner
+    place = teacher.path.rename(tmp_path / "teacher")
+    captioner.save(place / "model.keras")
+    resume_last_epoch(folder, load_config(None, [*settings, "name=taught", f"training.teacher={place}"]))
+
+    bias = captioner.output_layer.bias
+    bias.assign(bias + 0.01)
+    captioner.save(place / "model.keras")
+    folder.checkpoint_files()[-1].unlink()
+    folder.model.unlink()
+    message = (
+        r"training\.teacher: the weights of the run in .*teacher have changed since .*taught began to"
+        r" learn from it: put the old teacher back, or train under another name=$"
+    )
+    with pytest.raises(InputError, match=message):
+        train(tmp_path, folder.load_config(), resume=True)
+    folder.teachers.write_text("[1]", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"teachers\.json does not describe the teachers of this run: copy it"
+    ):
+        train(tmp_path, folder.load_config(), resume=True)
+    folder.teachers.unlink()  # as in runs of older versions
+    train(tmp_path, folder.load_config(), resume=True)
+    assert folder.model.is_file() and json.loads(folder.teachers.read_text(encoding="utf-8")) != [entry]
 
 
 @pytest.mark.slow
@@ -166,42 +196,6 @@ def test_captions_of_teachers_are_learned_instead_of_the_references(tiny_setting
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
-def test_a_run_is_resumed_with_the_weights_of_its_teachers_only(tiny_settings, tiny_run, tmp_path):
-    teacher = FinishedRun.load(tiny_run)
-    settings = [*tiny_settings, *FROZEN, f"data.cache_folder={tmp_path / 'cache'}", "name=taught"]
-    place = shutil.copytree(tiny_run, tmp_path / "old" / "teacher")
-    folder, _, _ = train(tmp_path, [*settings, f"training.teacher={place}"])
-    (entry,) = json.loads(folder.teachers.read_text(encoding="utf-8"))
-    assert entry["run"] == "tiny" and len(entry["weights_sha256"]) == 64
-
-    # The same weights in another place and another file.
-    place = place.rename(tmp_path / "teacher")
-    teacher.captioner.save(place / "model.keras")
-    moved = load_config(None, [*settings, f"training.teacher={place}"])
-    resume_last_epoch(folder, moved)
-
-    bias = teacher.captioner.output_layer.bias
-    bias.assign(bias + 0.01)
-    teacher.captioner.save(place / "model.keras")
-    folder.checkpoint_files()[-1].unlink()
-    folder.model.unlink()
-    message = (
-        r"training\.teacher: the weights of the run in .*teacher have changed since .*taught began to"
-        r" learn from it: put the old teacher back, or train under another name=$"
-    )
-    with pytest.raises(InputError, match=message):
-        train(tmp_path, folder.load_config(), resume=True)
-    folder.teachers.write_text("[1]", encoding="utf-8")
-    with pytest.raises(
-        InputError, match=r"teachers\.json does not describe the teachers of this run: copy it"
-    ):
-        train(tmp_path, folder.load_config(), resume=True)
-    folder.teachers.unlink()  # as in runs of older versions
-    train(tmp_path, folder.load_config(), resume=True)
-    assert folder.model.is_file() and json.loads(folder.teachers.read_text(encoding="utf-8")) != [entry]
-
-
-@pytest.mark.slow
 def test_a_teacher_that_does_not_fit_is_rejected(tiny_settings, tiny_run, tmp_path):
     for wrong, message in (
         (

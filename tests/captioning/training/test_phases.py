@@ -30,6 +30,7 @@ REWARDS = ["training.scst.epochs=1", "training.scst.batch_size=10", "training.sc
 def test_a_run_that_pruned_nothing_can_be_trained_on_rewards(tiny_settings, tmp_path):
     more = ["pruning.method=relevance", "pruning.metric=validation_CIDEr", "pruning.lower_bound=99"]
     settings = [*tiny_settings, *more, *REWARDS, "training.epochs=1", "training.validation_images=2"]
+    settings.append("training.batch_size=50")
     folder, result, _ = train(tmp_path, settings)
     assert result["sparsity"] == 0 and history(folder)[-1]["phase"] == "scst"
     resume_last_epoch(folder, settings)
@@ -49,12 +50,12 @@ def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
     monkeypatch.setattr(Validation, "on_epoch_end", validate)
     more = ["pruning.method=magnitude", "pruning.allocation=uniform", "pruning.sparsity=0.5"]
     if schemed:
-        more += ["pruning.encoder=B", "training.epochs=1", "training.fine_tune.epochs=1", "data.max_length=4"]
-        more += ["model.encoder.trainable=false", "training.batch_size=50"]
+        more += ["pruning.encoder=B", "training.epochs=1", "training.fine_tune.epochs=1"]
+        more += ["model.encoder.trainable=false"]
     else:
         more += ["pruning.encoder=true", "pruning.begin=0.5", "training.epochs=2"]
         more += ["model.encoder.trainable=true", "training.restore_best=true"]
-    settings = [*tiny_settings, *more, *REWARDS]
+    settings = [*tiny_settings, *more, *REWARDS, "training.batch_size=50"]
     folder, _, messages = train(tmp_path, settings)
     assert ("restoring the weights of epoch 2, the best on validation" in messages) != schemed
     kernel = np.asarray(FinishedRun.load(folder.path).captioner.encoder.convolution.kernel)
@@ -62,67 +63,46 @@ def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
     resume_last_epoch(folder, settings)
 
 
-def start_and_continue(folder, settings, first, more):
-    """Trains a run and one that starts with it, and resumes that one; returns the kernels of both, first the
-    encoder's."""
-    shared = [setting for setting in settings if not setting.startswith("training.epochs")]
-    shared += ["training.validation_images=0", "training.batch_size=50", f"data.cache_folder={folder / 'c'}"]
-    start, _, _ = train(folder, [*shared, "name=start", "training.epochs=1", *first])
-    continued = [*shared, f"training.start_from={start.path}", "training.epochs=0", *more]
-    run, _, _ = train(folder, continued)
-    resume_last_epoch(run, continued)
-    captioners = [FinishedRun.load(run_folder.path).captioner for run_folder in (start, run)]
-    kernels = [
-        [np.asarray(weight.variable) for weight in prunable_weights(captioner)] for captioner in captioners
+def kernels(folder):
+    """Kernels of a run's captioner, first the encoder's."""
+    found = [
+        np.asarray(weight.variable) for weight in prunable_weights(FinishedRun.load(folder.path).captioner)
     ]
-    assert kernels[0][0].ndim == kernels[1][0].ndim == 4
-    return kernels
-
-
-PRUNED = ["pruning.method=magnitude", "pruning.encoder=true", "pruning.allocation=distribution"]
+    assert found[0].ndim == 4
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
-@pytest.mark.parametrize("method", ["frozen", "supermask"])
-def test_training_on_rewards_first_keeps_a_pruned_encoder(method, tiny_settings, tmp_path):
-    settings = [*tiny_settings, "pruning.sparsity=0.6"]
-    more = [*REWARDS, "training.scst.epochs=2", f"pruning.method={method}", "pruning.encoder=true"]
-    before, after = start_and_continue(tmp_path, settings, PRUNED, more)
+def test_rewards_first_keep_a_pruned_encoder_and_fine_tuning_first_trains_it(tiny_settings, tmp_path):
+    shared = [setting for setting in tiny_settings if not setting.startswith("training.epochs")]
+    shared += ["training.validation_images=0", "training.batch_size=50", "pruning.sparsity=0.6"]
+    shared.append(f"data.cache_folder={tmp_path / 'cache'}")
+    pruned = ["pruning.method=magnitude", "pruning.encoder=true", "pruning.allocation=distribution"]
+    start, _, _ = train(tmp_path, [*shared, "name=start", "training.epochs=1", *pruned])
+    before = kernels(start)
     assert 0.2 < np.mean(before[0] == 0) < 0.9
-    np.testing.assert_array_equal(after[0], before[0])
-    assert any((new != old).any() for new, old in zip(after, before, strict=True))
-    if method == "frozen":
-        assert not any(new[old == 0].any() for new, old in zip(after, before, strict=True))
 
+    def continued(name, *more):
+        """The kernels of a run that starts with that one, and that is resumed."""
+        settings = [*shared, f"name={name}", f"training.start_from={start.path}", "training.epochs=0", *more]
+        run, _, _ = train(tmp_path, settings)
+        resume_last_epoch(run, settings)
+        return kernels(run)
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_training")
-@pytest.mark.parametrize("pruned", [False, True])
-def test_fine_tuning_first_trains_the_encoder(pruned, tiny_settings, tmp_path):
-    settings = [*tiny_settings, "pruning.sparsity=0.6"]
-    more = ["training.fine_tune.epochs=2", "training.fine_tune.learning_rate=0.01"]
-    more += ["model.encoder.trainable=false"]
-    more += ["pruning.method=frozen", "pruning.encoder=true"] if pruned else ["pruning=null"]
-    first = PRUNED if pruned else ["pruning=null"]
-    before, after = start_and_continue(tmp_path, settings, first, more)
-    assert np.mean(after[0] != before[0]) > 0.05
-    assert not pruned or not after[0][before[0] == 0].any()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_training")
-def test_a_checkpoint_that_is_gone_is_not_restored(tiny_settings, tmp_path, monkeypatch):
-    scores = [0.9, 0.5, 0.3]
-
-    def validate(self, epoch, logs=None):
-        logs["validation_CIDEr"] = scores[epoch]
-        (tmp_path / "tiny" / "checkpoints" / "epoch-0001.npz").unlink(missing_ok=True)
-
-    monkeypatch.setattr(Validation, "on_epoch_end", validate)
-    more = ["pruning=null", "training.restore_best=true", "training.epochs=3", "training.batch_size=50"]
-    _, _, messages = train(tmp_path, [*tiny_settings, *more])
-    assert "restoring the weights of epoch 2, the best on validation" in messages
+    for method in ("frozen", "supermask"):
+        scst = [*REWARDS, "training.scst.epochs=2", f"pruning.method={method}", "pruning.encoder=true"]
+        after = continued(method, *scst)
+        np.testing.assert_array_equal(after[0], before[0])
+        assert any((new != old).any() for new, old in zip(after, before, strict=True))
+        if method == "frozen":
+            assert not any(new[old == 0].any() for new, old in zip(after, before, strict=True))
+    fine_tune = ["training.fine_tune.epochs=2", "training.fine_tune.learning_rate=0.01"]
+    fine_tune.append("model.encoder.trainable=false")
+    after = continued("dense", *fine_tune, "pruning=null")
+    assert np.mean(after[0] != before[0]) > 0.05 and after[0][before[0] == 0].any()
+    after = continued("zeros", *fine_tune, "pruning.method=frozen", "pruning.encoder=true")
+    assert np.mean(after[0] != before[0]) > 0.05 and not after[0][before[0] == 0].any()
 
 
 @pytest.mark.slow
@@ -138,6 +118,7 @@ def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_training")
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
@@ -146,22 +127,18 @@ def test_unreadable_validation_images_do_not_stop_a_run(tiny_settings, tmp_path,
             ["training.fine_tune.epochs=1", "training.fine_tune.batch_size=999"],
             "captions .* smaller training.fine_tune.batch_size",
         ),
-        (
-            ["training.fine_tune.epochs=1", "training.epochs=0", "training.batch_size=999"],
-            "captions .* smaller training.batch_size",
-        ),
         (["training.scst.batch_size=999"], "images .* smaller training.scst.batch_size"),
     ],
 )
 def test_batches_larger_than_the_data_are_refused_before_features_are_computed(
-    settings, what, tiny_settings, tmp_path, monkeypatch, tiny_run
+    settings, what, tiny_settings, tmp_path, monkeypatch
 ):
     def compute(*arguments, **options):
         raise AssertionError("features are computed")
 
     monkeypatch.setattr("tfsparsecap.captioning.training.train_run.RunData", compute)
     with pytest.raises(InputError, match=what.replace(" .* ", " .* one batch of 999: .* ")):
-        train(tmp_path, [*tiny_settings, "name=small", f"training.start_from={tiny_run}", *settings])
+        train(tmp_path, [*tiny_settings, "name=small", *settings])
 
 
 @pytest.mark.parametrize(("captions", "together", "size"), [(9, 5, 20), (1, 5, 20), (9, 1, 36), (3, 2, 8)])
@@ -177,6 +154,14 @@ def test_captions_that_are_left_out_or_repeated_do_not_count_or_count(captions, 
     check(size)
     with pytest.raises(InputError, match=rf"there are {size} captions.* fewer than one batch of {size + 10}"):
         check(size + 10)
+
+
+def test_fine_tuning_has_the_batch_size_of_the_training():
+    data = CaptionData("one", [Record("a", Path("a.png"), ("a",), "train")])
+    more = ["training.start_from=x", "training.fine_tune.epochs=1", "training.epochs=0"]
+    config = load_config(None, [*more, "training.batch_size=999"])
+    with pytest.raises(InputError, match=r"captions .* one batch of 999: .* smaller training\.batch_size"):
+        check_batches(phases(config), config, data)
 
 
 def test_the_captions_of_teachers_count_instead_of_the_references():

@@ -140,6 +140,7 @@ def test_log_probabilities_with_dropout_are_those_of_a_captioner_in_training(dro
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_images_that_cannot_be_read_are_ignored():
     model = make_captioner()
     loss, _ = expected(model, "others", readable=(1, 0, 1, 0))
@@ -160,13 +161,7 @@ def train_on(model, steps, reward=contains_five):
 
 
 @pytest.mark.slow
-def test_rewarded_tokens_become_more_frequent():
-    rewards = train_on(make_captioner(), 60)
-    assert np.mean(rewards[:5]) < 0.6
-    assert np.mean(rewards[-5:]) > 0.9
-
-
-@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
     model, rewards = make_captioner(), []
     seen = keras.callbacks.LambdaCallback(
@@ -174,7 +169,7 @@ def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
         on_epoch_end=lambda epoch, logs: rewards.append(logs["reward"]),
     )
     loop = make_loop(model, keras.optimizers.Adam(0.02), contains_five, samples=8)
-    batches = tf.data.Dataset.from_tensors((inputs_of(model), indices())).repeat(5)
+    batches = tf.data.Dataset.from_tensors((inputs_of(model), indices())).repeat(3)
     loop.run(lambda epoch, **options: batches, epochs=1, callbacks=[seen])
     *steps, epoch = rewards
     assert len(set(steps)) > 1
@@ -234,7 +229,7 @@ REWARDED = [
     "training.epochs=0",
     "training.scst.epochs=2",
     "training.scst.samples=3",
-    "training.scst.batch_size=10",
+    "training.scst.batch_size=20",
 ]
 
 
@@ -281,7 +276,8 @@ def test_rewards_are_the_last_phase_of_a_run_with_a_trained_encoder_and_fixed_ma
         *(setting for setting in tiny_settings if not setting.startswith("training.epochs")),
         *("model.encoder.trainable=false", f"data.cache_folder={tmp_path / 'cache'}", "data.cached_views=2"),
         *("training.epochs=1", "training.fine_tune.epochs=1", "training.fine_tune.learning_rate=0.01"),
-        *("training.scst.epochs=3", "training.scst.samples=3", "training.scst.batch_size=10"),
+        *("training.scst.epochs=3", "training.scst.samples=3", "training.scst.batch_size=20"),
+        "training.batch_size=50",
         *("training.scst.schedule=step", "training.scst.learning_rate=0.001", "training.scst.dropout=true"),
         *("pruning.method=magnitude", "pruning.sparsity=0.7", "training.validation_images=2"),
     ]

@@ -47,9 +47,12 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
     tiny_settings, tmp_path, monkeypatch
 ):
     settings = [*tiny_settings, *STATEFUL, f"data.cache_folder={tmp_path / 'cache'}"]
-    folder, scores, messages = train(tmp_path / "whole", settings)
-    assert any(text.startswith("the encoder has random weights") for text in messages)
-    save, cached = SaveEpoch.on_epoch_end, set((tmp_path / "cache").iterdir())
+    save, stopped = SaveEpoch.on_epoch_end, RunFolder(tmp_path / "stopped" / "tiny")
+
+    def save_and_copy(self, epoch, logs=None):
+        save(self, epoch, logs)
+        if epoch == 0:
+            shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
 
     def save_and_stop(self, epoch, logs=None):
         save(self, epoch, logs)
@@ -57,11 +60,15 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
 
     # In the middle of training, between the phases, in the middle of fine-tuning.
     with monkeypatch.context() as patch:
+        patch.setattr(SaveEpoch, "on_epoch_end", save_and_copy)
+        folder, scores, messages = train(tmp_path / "whole", settings)
+        assert any(text.startswith("the encoder has random weights") for text in messages)
+        cached = set((tmp_path / "cache").iterdir())
         patch.setattr(SaveEpoch, "on_epoch_end", save_and_stop)
-        for epoch in range(3):
+        for _ in range(2):
             with pytest.raises(Stopped):
-                train(tmp_path / "stopped", settings, resume=epoch > 0)
-    stopped, resumed, messages = train(tmp_path / "stopped", settings, resume=True)
+                train(tmp_path / "stopped", settings, resume=True)
+    _, resumed, messages = train(tmp_path / "stopped", settings, resume=True)
     assert "resuming after epoch 3" in messages
     assert set((tmp_path / "cache").iterdir()) == cached  # fine-tuning needs no features
     assert_same_arrays(arrays(stopped.checkpoint(4)), arrays(folder.checkpoint(4)))
@@ -146,11 +153,14 @@ def test_a_run_in_float16_scales_the_loss_and_resumes_to_the_same_weights(tiny_s
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_training")
-def test_restore_best_ends_with_the_weights_of_the_best_epoch(tiny_settings, tmp_path, monkeypatch):
-    scores = iter([0.1, 0.5, 0.3])
+def test_restore_best_ends_with_the_weights_of_the_best_epoch_whose_checkpoint_exists(
+    tiny_settings, tmp_path, monkeypatch
+):
+    scores = [0.9, 0.5, 0.3]
 
     def validate(self, epoch, logs=None):
-        logs["validation_CIDEr"] = next(scores)
+        logs["validation_CIDEr"] = scores[epoch]
+        (tmp_path / "tiny" / "checkpoints" / "epoch-0001.npz").unlink(missing_ok=True)
 
     monkeypatch.setattr(Validation, "on_epoch_end", validate)
     more = ["pruning=null", "training.restore_best=true", "training.epochs=3", "training.batch_size=50"]
@@ -170,6 +180,7 @@ def test_a_run_starts_with_the_weights_of_another_one_even_if_it_is_interrupted_
         raise Stopped
 
     still = ["training.epochs=1", "training.learning_rate=1e-9", "pruning.sparsity=0.5"]
+    still += ["training.batch_size=50", "training.validation_images=0"]
     settings = [*tiny_settings, f"training.start_from={tiny_run}", *still, "data.minimum_count=3"]
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(Loop, "run", stop)
@@ -240,6 +251,7 @@ def test_a_lottery_ticket_starts_with_the_initial_weights_of_its_run(tiny_settin
     start = [*tiny_settings, "pruning.method=lottery", "pruning.rounds=0", "training.validation_images=0"]
     # With a learning rate of almost 0, the weights of the ticket stay unchanged.
     still = ["training.learning_rate=1e-12", "training.schedule=constant", "pruning.sparsity=0.7"]
+    still += ["training.epochs=1", "training.batch_size=50"]
     ticket, _, _ = train(tmp_path, [*start, *still, f"training.start_from={trained_run}"])
     captioner = FinishedRun.load(ticket.path).captioner
     initial = list(arrays(trained_run / "checkpoints" / "initial.npz").values())
@@ -311,7 +323,7 @@ def bottom_up(tmp_path_factory):
 def on_features(folder, kind, *more):
     settings = ["data.kind=coco", f"data.folder={folder}", f"data.features={folder}", "data.max_length=6"]
     settings += ["data.max_regions=8", "model.encoder=null", "model.feature_size=8", "decoding.batch_size=3"]
-    settings += ["training.batch_size=6", "training.epochs=2", "training.learning_rate=0.01"]
+    settings += ["training.batch_size=10", "training.epochs=2", "training.learning_rate=0.01"]
     settings += [f"data.region_buckets={[5] if kind == 'up_down' else []}"]
     settings += ["pruning.sparsity=0.5", "name=tiny", f"model.kind={kind}"]
     return [*settings, *KINDS[kind], *more]
