@@ -76,7 +76,6 @@ def test_encoder_and_log_probabilities_equal_the_originals(name, image, original
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", NAMES)
 def test_beam_search_finds_the_originals_captions(name, original, inputs_of):
     captioner, expected, _ = original(name)
