@@ -1,8 +1,10 @@
 """The strategy of a training, what the workers must have in common, and batch normalisation over devices."""
 
-import multiprocessing
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,6 @@ from tfsparsecap.captioning.training.phases import phases
 from tfsparsecap.errors import InputError, WorkerLost
 
 from .training_runs import arrays, assert_same_arrays, history, train
-from .worker_process import work
 
 CLUSTER = Cluster(("a:1", "b:1"), 0)
 DATA = CaptionData("two", [Record("a.jpg", Path("absent.jpg"), ("a dog",), "train")])
@@ -222,7 +223,7 @@ SETTINGS = [
     "training.batch_size=50",
     "training.adam_epsilon=1e-3",
     "training.validation_images=0",
-    "data.max_length=2",
+    "data.max_length=3",
     "data.test=0",
 ]
 
@@ -241,21 +242,19 @@ def single_process(settings, tmp_path_factory):
 def start(runs, settings, *arguments, fatal=(-1, -1), more=((), ())):
     """Starts two worker processes, with more settings each; returns exit codes and what they printed."""
     addresses, processes = free_addresses(2), []
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
-    files = [runs.with_name(f"{runs.name}-{index}.txt") for index in range(2)]
-    for index, file in enumerate(files):
-        options = [*settings, *more[index], "--runs", str(runs), "--quiet", *arguments]
-        options += ["--workers", ",".join(addresses), "--worker", str(index)]
-        processes.append(context.Process(target=work, args=(options, fatal[index], file)))
-        processes[-1].start()
+    for index in range(2):
+        command = [sys.executable, str(Path(__file__).with_name("worker_process.py")), str(fatal[index])]
+        command += [*settings, *more[index], "--runs", str(runs), "--quiet", *arguments]
+        command += ["--workers", ",".join(addresses), "--worker", str(index)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        processes.append(subprocess.Popen(command, env=environment, **pipes))
     try:
-        for process in processes:
-            process.join(PATIENCE)
+        printed = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    return [process.exitcode for process in processes], [file.read_text() for file in files]
+    return [process.returncode for process in processes], printed
 
 
 def assert_close(checkpoint, expected_checkpoint):
