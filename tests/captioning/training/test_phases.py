@@ -65,11 +65,10 @@ def test_a_pruned_encoder_keeps_its_gates_in_the_training_on_rewards(
 
 def kernels(folder):
     """Kernels of a run's captioner, first the encoder's."""
-    found = [
-        np.asarray(weight.variable) for weight in prunable_weights(FinishedRun.load(folder.path).captioner)
-    ]
-    assert found[0].ndim == 4
-    return found
+    captioner = FinishedRun.load(folder.path).captioner
+    weights = [np.asarray(weight.variable) for weight in prunable_weights(captioner)]
+    assert weights[0].ndim == 4
+    return weights
 
 
 @pytest.mark.slow

@@ -161,6 +161,13 @@ def train_on(model, steps, reward=contains_five):
 
 
 @pytest.mark.slow
+def test_rewarded_tokens_become_more_frequent():
+    rewards = train_on(make_captioner(), 60)
+    assert np.mean(rewards[:5]) < 0.6
+    assert np.mean(rewards[-5:]) > 0.9
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_the_reward_of_an_epoch_is_the_mean_over_its_steps():
     model, rewards = make_captioner(), []
