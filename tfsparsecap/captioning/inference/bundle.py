@@ -30,6 +30,7 @@ from tfsparsecap.errors import InputError, check_whole, first_line
 VOCABULARY = "vocabulary.txt"
 #: The version of the layout that this package writes, and the newest that it reads.
 FORMAT_VERSION = 1
+#: Name of the search in the file; see docs/bundle.md.
 CAPTION_SIGNATURE = "caption"
 
 #: Scores of beams without a caption are not above it: minus infinity, which JSON does not have, becomes the
