@@ -82,7 +82,7 @@ def _quantized(
     layers = len(prepared.rounded)
     floats, difference = 0, ""
     while floats <= layers // 2:
-        network = int8_activations.quantize_activations(prepared, floats, keep_zeros=keep_zeros)
+        network = int8_activations.quantized_network(prepared, floats, keep_zeros=keep_zeros)
         content = encode(network)
         try:
             verify(content)

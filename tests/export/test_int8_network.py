@@ -34,7 +34,7 @@ def choose(monkeypatch):
             if error(content) > 0.1:
                 raise OutputsDiffer(error(content), "the largest output")
 
-        monkeypatch.setattr(int8_activations, "quantize_activations", quantize)
+        monkeypatch.setattr(int8_activations, "quantized_network", quantize)
         monkeypatch.setattr(
             int8_activations,
             "prepare",

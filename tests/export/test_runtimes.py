@@ -185,9 +185,7 @@ def ordered_files(dense_graph):
 def int8_encoder_files(parts, samples):
     encoder, decoder = parts
     rounded = int8_weights.round_layers(encoder, samples)
-    activations, _ = int8_activations.quantize_activations(
-        int8_activations.prepare(encoder, rounded, samples)
-    )
+    activations, _ = int8_activations.quantized_network(int8_activations.prepare(encoder, rounded, samples))
     weights, _ = quantize_weights(encoder, samples)
     return [
         File(name, int8_encoder.join_encoder(content, decoder), samples[:4], tolerance)
@@ -311,7 +309,7 @@ def convolution_files():
         files.append(File(expected, content, samples, FLOAT_OUTPUT))
         rounded = int8_weights.round_layers(dense, samples)
         prepared = int8_activations.prepare(dense, rounded, samples)
-        content, reports = int8_activations.quantize_activations(prepared)
+        content, reports = int8_activations.quantized_network(prepared)
         assert {layer.encoding for layer in reports} == {expected}
         files.append(File(f"{expected}, int8 activations", content, samples, INT8_ACTIVATIONS_OUTPUT))
         for encoding in (encodings.FLOAT16, encodings.SPARSE16, encodings.SPARSE32):

@@ -50,7 +50,7 @@ def files_with_int8_encoder(
     if activations:
         try:
             prepared = int8_activations.prepare(encoder, rounded, images)
-            quantized = int8_activations.quantize_activations(prepared, keep_zeros=keep_zeros)
+            quantized = int8_activations.quantized_network(prepared, keep_zeros=keep_zeros)
             before = network_ms(networks[NAME][0], costs)
             if network_ms(quantized[0], costs) <= FASTER * before:
                 networks = {ACTIVATIONS: quantized, **networks}

@@ -81,7 +81,7 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     return Prepared(content, flatfile.write_model(model), rounded, order, len(samples))
 
 
-def quantize_activations(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -> EncodedFile:
+def quantized_network(prepared: Prepared, floats: int = 0, *, keep_zeros: bool = False) -> EncodedFile:
     """Stores a network whose weights and activations are int8; its inputs and outputs stay float32.
 
     Weights of convolutions of which most are zero are stored without zeros, and expanded once, when the file

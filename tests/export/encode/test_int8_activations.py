@@ -38,7 +38,7 @@ def test_all_layers_multiply_int8_activations(mixed_network, prepared, interpret
     expected = np.asarray(network(inputs[20:]))
 
     def errors(floats):
-        content, reports = int8_activations.quantize_activations(prepared, floats)
+        content, reports = int8_activations.quantized_network(prepared, floats)
         names, ends = int8_operators(content)
         assert ends == {schema.TensorType.FLOAT32} and len(reports) == len(prepared.rounded)
         assert sum("int8 activations" in report.reason for report in reports) == len(names)
@@ -57,7 +57,7 @@ def test_all_layers_multiply_int8_activations(mixed_network, prepared, interpret
 
 def test_layers_that_stay_float_have_int8_weights(prepared, monkeypatch):
     monkeypatch.setattr(int8_weights, "SMALL_LAYER", 0)
-    reports = int8_activations.quantize_activations(prepared, 3)[1]
+    reports = int8_activations.quantized_network(prepared, 3)[1]
     assert {report.encoding for report in reports} == {encodings.INT8}
     assert sum(report.reason.endswith("float activations") for report in reports) == 3
 
@@ -74,7 +74,7 @@ def test_convolutions_without_zeros_are_expanded_once(mixed_network, prepared, i
         )
     pruned = int8_activations.prepare(float32, sparse, [{"image": inputs[:1]}])
     files = [
-        int8_activations.quantize_activations(pruned, keep_zeros=keep_zeros) for keep_zeros in (True, False)
+        int8_activations.quantized_network(pruned, keep_zeros=keep_zeros) for keep_zeros in (True, False)
     ]
     assert {report.encoding for report in files[0][1]} == {encodings.INT8}
     role_encodings = {report.role: set() for report in files[1][1]}
@@ -93,7 +93,7 @@ def test_divisions_stay_float(interpreter):
     content = graph.model_graph(keras.Model(x, features / (features + 1)))
     samples = [{"x": np.random.default_rng(0).normal(size=(1, 6, 6, 4)).astype(np.float32)}]
     prepared = int8_activations.prepare(content, int8_weights.round_layers(content, samples), samples)
-    network, _ = int8_activations.quantize_activations(prepared)
+    network, _ = int8_activations.quantized_network(prepared)
     assert int8_operators(network)[0] == ["CONV_2D"]
     model = flatfile.read_model(network)
     (division,) = [o for o in model.subgraphs[0].operators if flatfile.builtin_name(model, o) == "DIV"]
@@ -117,4 +117,4 @@ def test_what_the_quantizer_refuses_stays_float(prepared, monkeypatch):
 
     monkeypatch.setattr(int8_activations.tensorflow_internals, "quantize_activations", refuse)
     with pytest.raises(int8_activations.CannotQuantize, match=r"refuses the network \(no\)"):
-        int8_activations.quantize_activations(prepared)
+        int8_activations.quantized_network(prepared)
