@@ -105,7 +105,7 @@ def test_an_object_relation_transformer_and_acort_are_slimmed(more, tiny_setting
 @pytest.mark.slow
 def test_channels_of_the_image_encoder_are_removed_from_any_captioner(tiny_run, tmp_path, capsys):
     output = tmp_path / "slim"
-    options = ["--encoder-channels", "0.6", "--encoder-budget", "parameters"]
+    options = ["--encoder-channels", "0.6", "--encoder-budget", "parameters", "--encoder-criterion", "rtic"]
     assert slim_captioner.main([str(tiny_run), "--output", str(output), *options]) == 0
     assert "image encoder" in capsys.readouterr().out
     small, original = FinishedRun.load(output), FinishedRun.load(tiny_run)
@@ -135,6 +135,8 @@ def test_mistakes_are_reported_and_nothing_is_written(tiny_run, tmp_path, capsys
     output = ["--output", tmp_path / "new"]
     width = ["--encoder-width", "0.5"]
     assert "nothing to remove: give --encoder-channels" in sentence(capsys, tiny_run, *output)
+    rtic = ["--encoder-criterion", "rtic", *width]
+    assert "--encoder-criterion does nothing without" in sentence(capsys, tiny_run, *output, *rtic)
     assert "--encoder-width is 1.5" in sentence(capsys, tiny_run, *output, "--encoder-width", "1.5")
     channels = sentence(capsys, tiny_run, *output, "--encoder-channels", "0.01")
     assert "--encoder-channels: the share is 0.01, but" in channels and " or more" in channels

@@ -27,6 +27,7 @@ from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, s
 from tfsparsecap.errors import InputError, check_number, check_whole, error_prefix
 
 BUDGETS = ("channels", "parameters", "flops", "latency")
+CRITERIA = ("taylor", "rtic", "l1", "l2")
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -42,6 +43,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         choices=BUDGETS,
         default=BUDGETS[0],
         help="what --encoder-channels is a share of (default: channels)",
+    )
+    options.add_argument(
+        "--encoder-criterion",
+        choices=CRITERIA,
+        help="how channels are chosen (default: taylor, by the change of the feature map of training images;"
+        " rtic: by the paper's equation 3, from gammas and the weights of the next layer)",
     )
     options.add_argument(
         "--encoder-width",
@@ -68,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.output,
             encoder_channels=options.encoder_channels,
             encoder_budget=options.encoder_budget,
+            encoder_criterion=options.encoder_criterion,
             encoder_width=options.encoder_width,
             decoder_layers=options.decoder_layers,
         )
@@ -91,6 +99,7 @@ def slim_run(
     *,
     encoder_channels: float | None = None,
     encoder_budget: str = "channels",
+    encoder_criterion: str | None = None,
     encoder_width: float | None = None,
     decoder_layers: int | None = None,
 ) -> dict[str, Any]:
@@ -102,11 +111,12 @@ def slim_run(
     Args:
         source: folder of a finished run.
         output: the new folder, `runs/NAME`.
-        encoder_channels: share of the image encoder's channels that stays; those are removed that change the
-            feature map least (`sc.slim`). They are predicted from those that stay, on 64
-            training images. If these cannot be read, those with the smallest gamma are removed, nothing takes
+        encoder_channels: share of the image encoder's channels that stays (`sc.slim`). Those that are removed
+            are predicted from those that stay, on 64 training images. If these cannot be read, nothing takes
             over what they contribute, and a note says so.
         encoder_budget: `budget` of `sc.slim`.
+        encoder_criterion: `criterion` of `sc.slim`: `taylor` (the default), `rtic`, `l1` or `l2`. If no
+            training image can be read, the default is `l2`.
         encoder_width: see `slim_transformer`.
         decoder_layers: see `slim_transformer`.
 
@@ -128,6 +138,8 @@ def slim_run(
         check_whole("--decoder-layers", decoder_layers, at_least=1)
     if encoder_channels is None and encoder_width is None and decoder_layers is None:
         raise InputError("nothing to remove: give --encoder-channels, --encoder-width or --decoder-layers")
+    if encoder_criterion is not None and encoder_channels is None:
+        raise InputError("--encoder-criterion does nothing without --encoder-channels: give both, or neither")
     if output.exists():
         raise InputError(f"{output} exists: give --output a new folder")
     start_tensorflow()
@@ -159,7 +171,8 @@ def slim_run(
         captioner, settings = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
         content["model"] = {**content["model"], **settings}
     if encoder_channels is not None:
-        notes = _slim_encoder(captioner.encoder, encoder_channels, encoder_budget, source, finished.config)
+        how = {"budget": encoder_budget, "criterion": encoder_criterion}
+        notes = _slim_encoder(captioner.encoder, encoder_channels, how, source, finished.config)
         content["model"]["encoder"]["slimmed"] = str(RunFolder(output).encoder)
     content["name"] = output.name
     loss = "proposed" if isinstance(captioner, TransformerCaptioner) else "words"
@@ -191,7 +204,9 @@ def _sizes(captioner: Any) -> dict[str, int]:
     return {name: count for name, count in {**sizes, "all": total}.items() if count}
 
 
-def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config: Any) -> list[str]:
+def _slim_encoder(
+    encoder: Any, share: float, how: dict[str, str | None], source: Path, config: Any
+) -> list[str]:
     from tfsparsecap.captioning.settings.build import load_data
     from tfsparsecap.captioning.training.run_pruning import sample_batches
     from tfsparsecap.slimming.channel_choice import RatioError
@@ -203,12 +218,13 @@ def _slim_encoder(encoder: Any, share: float, budget: str, source: Path, config:
     try:
         samples = sample_batches(encoder, load_data(config).split("train"))
     except InputError as error:
-        notes.append(
-            f"channels are chosen by their gammas, or norms, and not predicted from training images: {error}"
-        )
+        if how["criterion"] == "taylor":
+            raise
+        chosen = how["criterion"] or "l2"
+        notes.append(f"channels are chosen by {chosen} and not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
         try:
-            small = slim(encoder.backbone, 1 - share, budget=budget, samples=samples)
+            small = slim(encoder.backbone, 1 - share, samples=samples, **how)
         except RatioError as error:
             raise error.of_setting("the share", share, stays=True) from error
     encoder.replace(small)
