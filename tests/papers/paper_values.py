@@ -2,35 +2,35 @@
 
 FOUR, THREE = (0.8, 0.9, 0.95, 0.975), (0.95, 0.975, 0.9875)
 HARD = ("Hard (class-blind)", "Hard (class-uniform)", "Hard (class-distribution)")
-FIGURE_3 = dict.fromkeys(["SMP", "Gradual", *HARD, "SNIP", "Lottery (class-blind)"], FOUR)
-FIGURE_5 = [f"{method} ({scheme})" for method in ("SMP", "Gradual") for scheme in "ABC"]
+FIGURE_3 = dict.fromkeys(["SMP (papers)", "Gradual", *HARD, "SNIP", "Lottery (class-blind)"], FOUR)
+FIGURE_5 = [f"{method} ({scheme})" for method in ("SMP (papers)", "Gradual") for scheme in "ABC"]
 #: Methods and sparsities of the papers' tables and figures. Figures: the published numbers behind them.
 PUBLISHED_GRIDS = {
     "smp_figure3_lstm": FIGURE_3,
     "smp_figure3_gru": FIGURE_3,
     "smp_figure4_up_down": {
-        "SMP": (*THREE, 0.991),
+        "SMP (papers)": (*THREE, 0.991),
         **dict.fromkeys(
             ["Gradual", *HARD[1:], "SNIP", "Lottery (class-uniform)", "Lottery (gradual)"], THREE
         ),
         **dict.fromkeys(["Hard (class-blind)", "Lottery (class-blind)"], (0.95,)),
     },
     "smp_figure4_ort": {
-        **dict.fromkeys(["SMP", "Gradual", "Lottery (gradual)"], (*THREE, 0.991)),
+        **dict.fromkeys(["SMP (papers)", "Gradual", "Lottery (gradual)"], (*THREE, 0.991)),
         **dict.fromkeys([*HARD, "SNIP"], THREE),
     },
     "smp_figure5_lstm": dict.fromkeys([*FIGURE_5, "Hard-blind (B)", "Hard-blind (C)"], FOUR),
     "smp_figure5_gru": dict.fromkeys([*FIGURE_5, "Hard-blind (B)", "Hard-blind (C)"], FOUR),
-    "smp_table4": {"Large, SMP (A)": FOUR},
-    "smp_table5": {"SMP": (0.8,)},
-    "smp_table6": {"SMP": (0.9,)},
-    "rnn_smp_table1": {"SMP": (0.8,)},
-    "rnn_smp_table2": {"SMP": (0.9,)},
-    "rnn_smp_table3": dict.fromkeys(["SMP", "Gradual", *HARD], FOUR),
-    "rnn_smp_table4": dict.fromkeys(["SMP", "Gradual", *HARD], FOUR),
-    "rnn_smp_table5": {"SMP": FOUR},
-    "rnn_smp_table6": {"LSTM-M, SMP": FOUR},
-    "rnn_smp_table7": {"SMP": FOUR},
+    "smp_table4": {"Large, SMP (papers) (A)": FOUR},
+    "smp_table5": {"SMP (papers)": (0.8,)},
+    "smp_table6": {"SMP (papers)": (0.9,)},
+    "rnn_smp_table1": {"SMP (papers)": (0.8,)},
+    "rnn_smp_table2": {"SMP (papers)": (0.9,)},
+    "rnn_smp_table3": dict.fromkeys(["SMP (papers)", "Gradual", *HARD], FOUR),
+    "rnn_smp_table4": dict.fromkeys(["SMP (papers)", "Gradual", *HARD], FOUR),
+    "rnn_smp_table5": {"SMP (papers)": FOUR},
+    "rnn_smp_table6": {"LSTM-M, SMP (papers)": FOUR},
+    "rnn_smp_table7": {"SMP (papers)": FOUR},
 }
 
 #: Studies of ablations, which have no dense model.
@@ -112,6 +112,7 @@ PUBLISHED_SETTINGS = [
         "Dense-M and Dense-S",
         {"model.rnn_size": 128, "model.attention_size": 128},
     ),
+    ("SMP, section 5.5", ["smp_table4"], "all", {"model.encoder.image_size": 224}),
     ("SMP, section 5.5", ["smp_table4"], "Dense-L and sparse", {"model.encoder.width": 1.0}),
     ("SMP, section 5.5", ["smp_table4"], "Dense-M", {"model.encoder.width": 0.5}),
     ("SMP, section 5.5", ["smp_table4"], "Dense-S", {"model.encoder.width": 0.25}),

@@ -18,7 +18,7 @@ TABLE = (
     "0.975\t0.3 M\t94.3\t88.5\t84.1\t75.9\t75.1\n"
 )
 LOST = {
-    "SMP": (0.002, 0.01, 0.03),
+    "SMP (papers)": (0.002, 0.01, 0.03),
     "Gradual": (0.004, 0.02, 0.06),
     "Hard (class-blind)": (0.005, 0.03, 0.1),
     "SNIP": (0.03, 0.2, 0.3),
@@ -84,11 +84,11 @@ def curves(axes, colour):
 
 
 def test_means_and_deviations_are_numpys(figure_of):
-    results = study(methods=("SMP", "Gradual"))
+    results = study(methods=("SMP (papers)", "Gradual"))
     figure = figure_of(results)
     (axes,) = figure.axes
-    assert ticks(axes) == ["80 %", "90 %", "95 %"] and labels(figure) == ["Dense", "SMP", "Gradual"]
-    for method in ("SMP", "Gradual"):
+    assert ticks(axes) == ["80 %", "90 %", "95 %"] and labels(figure) == ["Dense", "SMP (papers)", "Gradual"]
+    for method in ("SMP (papers)", "Gradual"):
         scores = np.array(
             [
                 [100 * run.scores["CIDEr"] for run in results if (run.method, run.sparsity) == (method, s)]
@@ -110,13 +110,25 @@ def test_published_scores_are_drawn_beside_ours_in_the_same_colours(table, figur
     assert ticks(ours) == ticks(theirs) == ["80 %", "90 %", "95 %", "97.5 %"]
     assert labels(figure) == ["Dense", *LOST, "published, not part of this study"]
     colour = colours(figure)
-    assert curves(theirs, colour["SMP"]) == [[94.4, 93.1, 88.5]]
+    assert curves(theirs, colour["SMP (papers)"]) == [[94.4, 93.1, 88.5]]
     assert curves(theirs, colour["Gradual"]) == [[94.0, 91.4, 84.1]]
     assert curves(theirs, colour["Hard (class-blind)"]) == [[94.2, 91.8, 75.9]]
     assert curves(theirs, plotting.LIGHT_GREY) == [[93.7, 90.8, 75.1]]
     assert len(curves(ours, colour["Hard (class-blind)"])[0]) == 3
     # SNIP falls to 43.6, all others stay above 75.
     assert 65 < theirs.get_ylim()[0] < 75.1
+
+
+def test_the_papers_smp_has_a_name_and_colour_of_its_own(table, figure_of):
+    ours = [
+        result("SMP on a schedule" if run.method == "SMP (papers)" else run.method, *values)
+        for run in study(seeds=(1,))
+        for values in [(run.sparsity, run.seed, run.scores["CIDEr"])]
+    ]
+    figure = figure_of(ours, published=table)
+    colour = colours(figure)
+    assert colour["SMP on a schedule"] != colour["SMP (papers)"]
+    assert [curves(axes, colour["SMP (papers)"]) for axes in figure.axes] == [[], [[94.4, 93.1, 88.5]]]
 
 
 def test_variants_are_columns_without_published_curves(table, figure_of):

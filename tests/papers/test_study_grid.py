@@ -236,7 +236,7 @@ def test_settings_are_the_papers(place, studies, about, values, runs_of):
     ],
 )
 def test_weights_of_the_sparsity_loss_are_the_papers(name, weights, runs_of):
-    smp = [run for run in runs_of(name) if run.method == "SMP"]
+    smp = [run for run in runs_of(name) if run.method == "SMP (papers)"]
     computed_weights = {
         run.sparsity: paper_sparsity_weight(run.config.pruning.options["paper"], run.sparsity) for run in smp
     }

@@ -63,30 +63,58 @@ def test_scores_of_a_residual_sum_are_averaged():
     np.testing.assert_allclose(groups[5], of_inner, rtol=1e-5)
 
 
-@pytest.mark.parametrize("between", [None, layers.DepthwiseConv2D(3, name="depthwise"), layers.Flatten()])
-def test_a_factor_moves_from_gamma_to_the_next_weights_without_effect(between):
+FACTORS = np.float32([10.0, 1.0, 0.5, 3.0, 1.0, 2.0])
+OF_INPUTS = FACTORS[:, None]
+OF_GROUPS = np.concatenate([np.repeat(part[:, None], 2, 1) for part in np.split(FACTORS, 2)], 1)
+
+
+def normalized(inputs):
+    return layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(6, 1)(inputs)))
+
+
+def conv(x, filters=4, **options):
+    return layers.Conv2D(filters, 1, name="next", **options)(x)
+
+
+@pytest.mark.parametrize(
+    ("build", "divisor"),
+    [
+        (lambda x, inputs: conv(x), OF_INPUTS),
+        (lambda x, inputs: layers.Conv2DTranspose(4, 3, name="next")(x), FACTORS),
+        (lambda x, inputs: layers.SeparableConv2D(4, 3, name="next")(x), OF_INPUTS),
+        (lambda x, inputs: layers.DepthwiseConv2D(3, depth_multiplier=2, name="next")(x), OF_INPUTS),
+        (lambda x, inputs: conv(x, 6, groups=6), FACTORS),
+        (lambda x, inputs: conv(x, groups=2), OF_GROUPS),
+        # The groups of both summands: their labels differ.
+        (lambda x, inputs: conv(layers.Add()([x, normalized(inputs)]), groups=2), OF_GROUPS),
+        (lambda x, inputs: conv(layers.Add()([normalized(inputs), x]), groups=2), OF_GROUPS),
+        (lambda x, inputs: conv(layers.Concatenate()([x, inputs])), np.append(FACTORS, [1, 1])[:, None]),
+        (lambda x, inputs: layers.Dense(3, name="next")(layers.Flatten()(x)), np.tile(FACTORS, 16)[:, None]),
+    ],
+)
+def test_a_factor_moves_from_gamma_to_the_next_weights_without_effect(build, divisor):
+    keras.utils.set_random_seed(0)
     inputs = keras.Input((4, 4, 2))
-    x = layers.ReLU()(layers.BatchNormalization(name="normal")(layers.Conv2D(6, 1)(inputs)))
-    if isinstance(between, layers.DepthwiseConv2D):
-        x = layers.BatchNormalization()(between(x))
-    x = layers.Conv2D(4, 1, name="next")(x) if not isinstance(between, layers.Flatten) else between(x)
-    model = keras.Model(inputs, layers.Dense(3, name="last")(x))
-    normal = model.get_layer("normal")
-    names = {"depthwise", "next"} & {layer.name for layer in model.layers}
-    kernel = model.get_layer(min(names) if names else "last").kernel
+    model = keras.Model(inputs, build(normalized(inputs), inputs))
+    kernel = model.get_layer("next").weights[0]
     image = np.random.default_rng(0).normal(size=(1, 4, 4, 2)).astype("float32")
 
     def outputs_and_scores():
-        return model(image).numpy(), importance(Analysis(trace(model)), "rtic", model)
+        analysis = Analysis(trace(model))
+        scores = importance(analysis, "rtic", model)
+        return model(image).numpy(), scores[np.unique(analysis.classes[:6])]  # of the channels of the gammas
 
+    for layer in model.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.gamma.assign(np.random.default_rng(1).normal(size=6))
     outputs, scores = outputs_and_scores()
-    factors = np.float32([10.0, 1.0, 0.5, 3.0, 1.0, 2.0])
-    normal.gamma.assign(normal.gamma * factors)
-    axis = np.tile(factors, kernel.shape[0] // 6) if kernel.shape[0] > 6 else factors
-    kernel.assign(kernel / axis[:, None])
+    for layer in model.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.gamma.assign(layer.gamma * FACTORS)
+    kernel.assign(kernel / divisor.astype("float32"))
     moved_outputs, moved_scores = outputs_and_scores()
     np.testing.assert_allclose(moved_outputs, outputs, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(moved_scores[:6], scores[:6], rtol=1e-5)  # the channels of the gammas
+    np.testing.assert_allclose(moved_scores, scores, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ Curve = dict[Column | None, tuple[float, float]]
 # Scores below this share of the best one are cut off, but at most half of a panel's scores.
 _SHOWN = 0.75
 _OTHERS = "published, not part of this study"
+#: The papers' own method, which their figures call "Proposed".
+_PROPOSED = "SMP (papers)"
 _MAX_BYTES = 1 << 20
 
 
@@ -67,7 +69,7 @@ def read_published(path: str | os.PathLike) -> dict[str, Curve]:
 
 def _key(label: str) -> str:
     """Equal for our label of a method and the papers'."""
-    text = label.lower().replace("proposed", "smp").replace("baseline", "dense")
+    text = label.lower().replace("proposed", _PROPOSED.lower()).replace("baseline", "dense")
     text = re.sub(r"\b(pruning|ticket)\b", "", text.replace("hard-blind", "hard (class-blind)"))
     return re.sub(r"\W", "", text)
 
@@ -107,14 +109,16 @@ def plot(
     ]
     if not drawn:
         raise InputError(f"no finished run has the score {score}: there is nothing to plot in {path}")
-    looks = _looks(dict.fromkeys(label for _, curves in drawn for label in curves))
+    names = dict.fromkeys(label for _, curves in drawn for label in curves)
     columns: list[Any] = list(dict.fromkeys(column for panel in panels(results) for column in panel.columns))
     by_variant = any(isinstance(column, str) for column in columns)
     if published is not None and not by_variant:
-        ours = {_key(label): label for label in looks}
+        ours = {_key(_PROPOSED): _PROPOSED} | {_key(label): label for label in names}
         theirs = {ours.get(_key(label), label): curve for label, curve in read_published(published).items()}
         drawn.append(("published", theirs))
+        names |= dict.fromkeys(label for label in theirs if label == _PROPOSED)
         columns += {column for curve in theirs.values() for column in curve if column is not None}
+    looks = _looks(names)
     columns = columns if by_variant else sorted(set(columns))
     width = min(2, len(drawn))
     height = math.ceil(len(drawn) / width)

@@ -60,17 +60,23 @@ def _variances(analysis: Analysis) -> Iterable[tuple[np.ndarray, np.ndarray]]:
         for variable in info.operation.weights if info.scales else ():
             labels = (info.slots.get(id(variable)) or (None,))[0]
             if id(variable) in info.scales and labels is not None:
-                next_norms = _mean_of(analysis, _next_norms(analysis, node, labels))[analysis.classes[labels]]
-                gamma = np.square(_value(variable))
-                yield labels, gamma * np.where(np.isnan(next_norms), 1.0, next_norms)
+                norms = np.array([np.full(len(labels), np.nan), *_next_norms(analysis, node, labels)])
+                known, total = (~np.isnan(norms)).sum(0), np.nansum(norms, 0)
+                yield labels, np.square(_value(variable)) * np.where(known, total / np.maximum(known, 1), 1.0)
 
 
-def _next_norms(
-    analysis: Analysis, node: Node, labels: np.ndarray
-) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-    """Labels, and the sum of the squared weights, of each kernel that multiplies the channels of a call.
+def _next_norms(analysis: Analysis, node: Node, labels: np.ndarray) -> Iterable[np.ndarray]:
+    """Sums of the squared weights by which each next kernel multiplies the channels of a call.
 
     Kernels behind the next normalisation or kernel do not count: those see other values.
+
+    Args:
+        analysis: of the model.
+        node: the call.
+        labels: int64 [channels].
+
+    Returns:
+        For each kernel, float64 [channels]; NaN for channels that it does not take.
     """
     classes, seen, pending = np.unique(analysis.classes[labels]), {id(node)}, list(node.outputs)
     while pending:
@@ -80,26 +86,62 @@ def _next_norms(
             seen.add(id(other))
             info = analysis.info(other.operation)
             kernels = list(_multiplying(analysis, info, classes))
-            for axis_classes, value, axis in kernels:
-                norm = _sum_per_channel(np.square(value), axis)
-                total = np.bincount(axis_classes, norm, analysis.labels.size)
-                yield classes, total[classes]
+            for into, norms in kernels:
+                yield _of_channels(analysis, labels, into, norms)
             if not kernels and not info.scales:
                 pending += other.outputs
 
 
 def _multiplying(
     analysis: Analysis, info: Info, classes: np.ndarray
-) -> Iterable[tuple[np.ndarray, np.ndarray, int]]:
-    """Classes of the channels, value and axis of each kernel of a layer that multiplies some of `classes`."""
-    for key, created in info.kernels:
-        slots = info.slots[key]
+) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """Labels of the channels that each kernel of a layer multiplies, and their sums of squared weights.
+
+    Only kernels that multiply some of `classes`. The kernels of `SeparableConv2D` are one after the other:
+    only the depthwise one sees the channels.
+    """
+    full: list[tuple[np.ndarray, np.ndarray]] = []
+    depthwise: list[tuple[np.ndarray, np.ndarray]] = []
+    for variable in info.operation.weights:
+        slots = info.slots.get(id(variable), ())
+        axes = {axis: labels for axis, labels in enumerate(slots) if labels is not None}
         # The one axis of a depthwise kernel has the channels that it multiplies.
-        own = created if sum(labels is not None for labels in slots) > 1 else None
-        for axis, labels in enumerate(slots):
-            if axis != own and labels is not None and np.isin(analysis.classes[labels], classes).all():
-                (variable,) = (weight for weight in info.operation.weights if id(weight) == key)
-                yield analysis.classes[labels], _value(variable), axis
+        found = depthwise if len(axes) == 1 else full
+        created = {axis for key, axis in info.kernels if key == id(variable)} if len(axes) > 1 else set()
+        for axis, labels in axes.items() if len(slots) > 1 else ():
+            folded = [into for fold, into in info.folds if fold.kernel is variable and fold.axis == axis]
+            (into, *_) = [*folded, labels]
+            if axis not in created and np.isin(analysis.classes[into], classes).any():
+                found.append((into, _kernel_sums(np.square(_value(variable)), axis, len(into))))
+    return depthwise or full
+
+
+def _kernel_sums(squares: np.ndarray, axis: int, channels: int) -> np.ndarray:
+    """Sums of the squared weights of each channel that a kernel multiplies, float64 [channels].
+
+    Channels of a grouped convolution are multiplied by the filters of their group, in its last axis.
+    """
+    if channels == squares.shape[axis]:
+        return _sum_per_channel(squares, axis)
+    groups = np.split(squares, channels // squares.shape[axis], -1)
+    return np.concatenate([_sum_per_channel(group, axis) for group in groups])
+
+
+def _of_channels(analysis: Analysis, labels: np.ndarray, into: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """Values of the channels `labels` [n] from those of the channels `into` [m]; NaN where there is none.
+
+    Channels behind a sum have labels of the other summand: their classes are compared then. Channels with the
+    same label are taken in their order or, if there are more of `into`, have equal shares.
+    """
+    if not np.isin(labels, into).any():
+        labels, into = analysis.classes[labels], analysis.classes[into]
+    if np.array_equal(np.sort(labels), np.sort(into)):
+        values = np.empty(len(labels))
+        values[np.argsort(labels, kind="stable")] = norms[np.argsort(into, kind="stable")]
+        return values
+    size = analysis.labels.size
+    shares = np.bincount(into, norms, size) / np.maximum(np.bincount(labels, minlength=size), 1)
+    return np.where(np.isin(labels, into), shares[labels], np.nan)
 
 
 def _value(variable: Any) -> np.ndarray:

@@ -70,7 +70,9 @@ def test_training_on_rewards_is_that_of_the_papers(name, start):
     # SMP, section 5.3, and ACORT, section 5.1: BLEU-4 and CIDEr, mean of the rewards, step schedule.
     assert (scst.cider_d, scst.bleu_4, scst.baseline, scst.schedule) == (1, 1, "all", "step")
     # The authors' scripts.
-    assert (scst.learning_rate, scst.batch_size, scst.samples, scst.dropout) == (5e-5, 5, 15, True)
+    assert (scst.epochs, scst.batch_size, scst.samples, scst.dropout) == (10, 5, 15, True)
+    training = config.training
+    assert (scst.learning_rate, training.adam_beta_2, training.adam_epsilon) == (5e-5, 0.999, 1e-8)
     assert config.decoding.beam == (5 if "acort" in name else 2)  # ACORT, section 5.1
 
 

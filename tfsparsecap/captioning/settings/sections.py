@@ -89,7 +89,8 @@ class SlimSettings(Section):
         iterations: number of iterations, each with one epoch or more.
         budget: `channels`, `parameters`, `flops` (multiply-adds) or `latency` (estimated).
         criterion: importance of a channel: change of the feature map of training images (`taylor`), gamma of
-            batch normalisation (`rtic`, with `training.gamma_l2`), or norm of its weights (`l1`, `l2`).
+            batch normalisation and weights of the next layer (`rtic`, with `training.gamma_l2`), or norm of
+            its weights (`l1`, `l2`).
     """
 
     ratio: Annotated[float, Field(gt=0, lt=1), AsValue] = 0.5
