@@ -171,8 +171,8 @@ def slim_run(
         captioner, settings = slim_transformer(captioner, encoder_width or 1.0, decoder_layers)
         content["model"] = {**content["model"], **settings}
     if encoder_channels is not None:
-        how = {"budget": encoder_budget, "criterion": encoder_criterion}
-        notes = _slim_encoder(captioner.encoder, encoder_channels, how, source, finished.config)
+        how = encoder_budget, encoder_criterion
+        notes = _slim_encoder(captioner.encoder, encoder_channels, *how, source, finished.config)
         content["model"]["encoder"]["slimmed"] = str(RunFolder(output).encoder)
     content["name"] = output.name
     loss = "proposed" if isinstance(captioner, TransformerCaptioner) else "words"
@@ -205,7 +205,7 @@ def _sizes(captioner: Any) -> dict[str, int]:
 
 
 def _slim_encoder(
-    encoder: Any, share: float, how: dict[str, str | None], source: Path, config: Any
+    encoder: Any, share: float, budget: str, criterion: str | None, source: Path, config: Any
 ) -> list[str]:
     from tfsparsecap.captioning.settings.build import load_data
     from tfsparsecap.captioning.training.run_pruning import sample_batches
@@ -218,13 +218,13 @@ def _slim_encoder(
     try:
         samples = sample_batches(encoder, load_data(config).split("train"))
     except InputError as error:
-        if how["criterion"] == "taylor":
+        if criterion == "taylor":
             raise
-        chosen = how["criterion"] or "l2"
+        chosen = criterion or "l2"
         notes.append(f"channels are chosen by {chosen} and not predicted from training images: {error}")
     with error_prefix("--encoder-channels"):
         try:
-            small = slim(encoder.backbone, 1 - share, samples=samples, **how)
+            small = slim(encoder.backbone, 1 - share, budget=budget, criterion=criterion, samples=samples)
         except RatioError as error:
             raise error.of_setting("the share", share, stays=True) from error
     encoder.replace(small)

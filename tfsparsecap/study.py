@@ -68,9 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = grid(study, options.config, options.runs, options.settings)
         folder = Path(options.runs) / study.name
         start_tensorflow()
+        import tensorflow as tf
+
         from tfsparsecap.papers.plot import read_published
-        from tfsparsecap.papers.runner import check_runs, run_study
+        from tfsparsecap.papers.runner import run_study
         from tfsparsecap.papers.score_table import tables_of_results
+        from tfsparsecap.papers.study_checks import check_runs
+
+        tf.config.set_visible_devices([], "GPU")  # the trainings need their memory
 
         if options.published is not None:
             read_published(options.published)

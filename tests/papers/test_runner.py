@@ -11,10 +11,10 @@ import psutil
 import pytest
 from PIL import Image
 
-from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.errors import InputError
 from tfsparsecap.papers import runner as study_runner
-from tfsparsecap.papers.runner import check_data, check_runs, read_result, run_study
+from tfsparsecap.papers.runner import read_result, run_study
+from tfsparsecap.papers.study_checks import check_data, check_runs
 from tfsparsecap.papers.study_grid import Study, grid
 
 #: Replaces `python -m tfsparsecap.train`: writes the files of a run, and logs when it began and ended.
@@ -55,8 +55,12 @@ def fake(tmp_path, monkeypatch):
     return lambda: (folder / "events").read_text().splitlines()
 
 
+SCENES = {"data.train": 40, "data.validation": 4, "data.test": 4}
+
+
 def runs_of(tmp_path, methods, **settings):
-    settings = {"training.learning_rate": 0.01, **settings}
+    scenes = {} if "data.kind" in settings else SCENES
+    settings = {"training.learning_rate": 0.01, **scenes, **settings}
     study = Study(name="s", methods=methods, sparsities=[0.8, 0.9], settings=settings)
     return grid(study, tmp_path / "s.yaml", tmp_path / "runs")
 
@@ -175,27 +179,63 @@ def test_a_run_without_scores_is_reported_with_the_reason(fake, tmp_path):
     assert failed["untested-s1"].startswith(f"{sentence} (exit code 0")
 
 
-def test_data_is_checked_before_training(tmp_path):
-    def config(**changed):
-        settings = {"data.kind": "table", "data.folder": tmp_path / "photos", **changed}
-        return load_config(None, [f"{key}={value}" for key, value in settings.items()])
+def checked(tmp_path, methods=None, **settings):
+    runs = runs_of(tmp_path, methods or {"Dense": DENSE}, **settings)
+    check_data(runs, runs, tmp_path / "runs" / "s")
 
-    with pytest.raises(InputError, match="photos"):
-        check_data([config()])
+
+def test_data_is_checked_before_training(tmp_path):
+    table = {"data.kind": "table", "data.folder": str(tmp_path / "photos")}
+    with pytest.raises(InputError, match=r"run dense-s1: .*photos"):
+        checked(tmp_path, **table)
+    features = {"data.features": str(tmp_path / "none"), "model.encoder": None}
     with pytest.raises(InputError, match=r"data\.features is .*none, which is not a folder"):
-        check_data([config(**{"data.features": tmp_path / "none", "model.encoder": "null"})])
-    check_data([load_config()])  # scenes are generated
+        checked(tmp_path, **table, **features)
     (tmp_path / "photos").mkdir()
     for name, colour in ("a", "red"), ("b", "blue"):
         Image.new("RGB", (8, 8), colour).save(tmp_path / "photos" / f"{name}.png")
-    table = tmp_path / "photos" / "captions.csv"
-    table.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,train\n")
+    file = tmp_path / "photos" / "captions.csv"
+    file.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,train\n")
     with pytest.raises(InputError, match="has no test split, on which a study"):
-        check_data([config()])
-    table.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n")
+        checked(tmp_path, **table)
+    file.write_text("image,caption,split\na.png,a dog,train\nb.png,a cat,test\n")
     with pytest.raises(InputError, match="fewer than one batch of 32"):
-        check_data([config()])
-    check_data([config(**{"training.batch_size": 1})])
+        checked(tmp_path, **table)
+    checked(tmp_path, **table, **{"training.batch_size": 1, "data.minimum_count": 1})
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match=r"run dense-s1: there is no folder .*none.cocobu_att"):
+        checked(tmp_path, **table, **features)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model.encoder.layer": "conv_pw_99_relu"}, r"has no such layer: did you mean conv_pw_9_relu"),
+        (
+            {"model.encoder.network": "tiny_vit_5m", "model.encoder.weights": "/no/file.onnx"},
+            r"run last-0\.8-s1: model\.encoder: there is no weight file /no/file\.onnx",
+        ),
+        ({"data.sentencepiece": "/no/word.model"}, r"cannot read /no/word\.model"),
+        (
+            {"pruning.method": "gradual", "pruning.begin": 5000, "pruning.end": 8000},
+            r"begin is step 5000, .* 12",
+        ),
+        ({"training.batch_size": 1000}, r"there are 200 captions to train on, fewer than one batch of 1000"),
+        ({"data.minimum_count": 50}, r"teacher: the run dense-s1 has another vocabulary"),
+    ],
+)
+def test_a_last_run_that_could_not_begin_is_found_before_the_first(settings, message, tmp_path):
+    teacher = {"teacher": "Dense"} if "data.minimum_count" in settings else {}
+    methods = {"Dense": DENSE, "Last": {"settings": settings, **teacher}}
+    check_runs(runs_of(tmp_path, methods))
+    with pytest.raises(InputError, match=message):
+        checked(tmp_path, methods)
+
+
+def test_encoders_and_vocabularies_of_runs_that_are_not_trained_yet_are_not_read(tmp_path):
+    trained = (tmp_path / "runs" / "s" / "dense-s1").as_posix()
+    last = {"start_from": "Dense", "settings": {"data.minimum_count": 50, "model.encoder.weights": trained}}
+    checked(tmp_path, {"Dense": DENSE, "Last": last, "Taught": {**last, "teacher": "Dense"}})
 
 
 @pytest.mark.parametrize(
@@ -214,12 +254,17 @@ def test_data_is_checked_before_training(tmp_path):
             {"settings": {"data.max_length": 9}, "teacher": "First"},
             "teacher: the run first-s1 has data",
         ),
+        (
+            {"start_from": "Whole", **DENSE},
+            {"settings": {"pruning.method": "frozen"}},
+            "the run first-s1 is not pruned",
+        ),
         (DENSE, {"settings": {"pruning.begin": -1}}, r"run after-0\.8-s1: .*begin"),
         ({"settings": {"data.kind": "pictures"}}, {}, r"run first-0\.8-s1: .*data\.kind"),
     ],
 )
 def test_runs_that_would_fail_after_others_were_trained_are_errors(tmp_path, parent, child, message):
-    methods = {"First": parent, "After": {"start_from": "First", **child}}
+    methods = {"Whole": DENSE, "First": parent, "After": {"start_from": "First", **child}}
     if "teacher" in child:
         del methods["After"]["start_from"]
     with pytest.raises(InputError, match=message):

@@ -8,7 +8,7 @@ import pytest
 
 from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.errors import InputError
-from tfsparsecap.papers.runner import check_runs
+from tfsparsecap.papers.study_checks import check_runs
 from tfsparsecap.papers.study_grid import Study, grid, load_study
 from tfsparsecap.pruning.supermask_loss import paper_sparsity_weight
 
@@ -88,6 +88,17 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
             {"methods": {"Ticket": {"start_from": "SMP"}, "SMP": {"sparsities": [0.8]}}},
             r"'Ticket' at sparsity 0\.95 starts from 'SMP', which is not run",
         ),
+        (
+            {
+                "methods": {"A": {"start_from": "B"}, "B": {"captioners": ["gru"]}},
+                "captioners": {"lstm": {}, "gru": {}},
+            },
+            "method 'A' starts from 'B', which is not run on the captioner 'lstm': add it to the captioners",
+        ),
+        (
+            {"methods": {"A": {"settings": {"pruning": None}, "start_from": "B"}, "B": {}}},
+            "method 'A' is dense and starts from 'B', which is pruned: start from a dense method",
+        ),
         ({"settings": {"training.epoch": 3}}, r"unknown key training\.epoch in s\.yaml, method 'Dense'"),
         ({"settings": {"pruning.block_shape": 3}}, r"pruning\.block_shape in s\.yaml"),
         (
@@ -154,6 +165,10 @@ def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
         (
             "name: a\nmethods: {A: {settings: {training.start_from: runs/a}}}\n",
             r"methods\.A\.settings in .*training\.start_from for each run: use start_from",
+        ),
+        (
+            "name: a\nmethods: {A: {settings: {pruning: {method: gradual, sparsity: 0.5}}}}\n",
+            r"methods\.A\.settings in .*sets pruning\.sparsity for each run: use sparsities",
         ),
         ("name: a\nmethods: {A: {}}\nvariants: {v: {seed: 3}}\n", r"variants\.v in .*use seeds"),
         ("name: a\nmethods: {A: null}\n", "methods in"),

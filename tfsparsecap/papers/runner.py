@@ -9,57 +9,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
-from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.inference.scoring import from_rows, scores_of
 from tfsparsecap.captioning.runs.run_folder import RunFolder
-from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import save_config
-from tfsparsecap.captioning.settings.contradictions import check_settings
-from tfsparsecap.captioning.settings.schema import Config, Data
-from tfsparsecap.captioning.training.other_runs import check_same_length, check_start, check_tokens
-from tfsparsecap.captioning.training.phases import check_batches, phases
-from tfsparsecap.captioning.training.run_pruning import make_method
 from tfsparsecap.core.child_processes import start_child
 from tfsparsecap.core.files import atomic_write, make_folder
-from tfsparsecap.errors import InputError, error_prefix
+from tfsparsecap.errors import InputError
 from tfsparsecap.papers.score_table import Result
+from tfsparsecap.papers.study_checks import check_data
 from tfsparsecap.papers.study_grid import SCORES, GridRun
 
 TRAIN = (sys.executable, "-m", "tfsparsecap.train")
 _POLL_SECONDS = 1.0
-# Optimizer steps of the pruning methods that are made as a check: more than those of any training.
-_STEPS = 10**9
-
-
-def check_runs(runs: Sequence[GridRun]) -> None:
-    """Checks the settings of all runs, and that each fits the runs that it starts from and learns from.
-
-    Nothing is read or written.
-
-    Raises:
-        InputError: a training of a run would fail because of its settings, or of those of another run.
-    """
-    configs, seen = {run.name: run.config for run in runs}, set()
-    for run in runs:
-        with error_prefix(f"run {run.name}"):
-            check_settings(run.config)
-            if run.config.pruning is not None:
-                make_method(run.config.pruning, _STEPS, run.config.training.epochs)
-            # Sparsities and seeds change nothing about the captioners.
-            if (run.captioner, run.variant, run.method) in seen:
-                continue
-            seen.add((run.captioner, run.variant, run.method))
-            if run.start_from is not None:
-                check_start(configs[run.start_from], run.config, f"start_from: the run {run.start_from}")
-            if run.teacher is not None:
-                where = f"teacher: the run {run.teacher}"
-                check_tokens(configs[run.teacher], run.config, where)
-                check_same_length(configs[run.teacher], run.config, where)
 
 
 def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) -> Result | None:
@@ -148,7 +114,7 @@ def run_study(
                 raise InputError(
                     f"training.teacher is {teacher}, which is not a finished run: train it first"
                 )
-    check_data(run.config for run in waiting)
+    check_data(waiting, runs, study_folder)
     log(f"{len(runs)} runs, {len(done)} of them already finished")
     logs = study_folder / "logs"
     make_folder(logs)
@@ -195,31 +161,6 @@ def run_study(
             for process in running:
                 process.wait()
     return failed
-
-
-def check_data(configs: Iterable[Config]) -> None:
-    """Checks the data of all runs before the first training.
-
-    Raises:
-        InputError: the data cannot be read, have no test split, or do not fill a batch.
-    """
-    loaded: list[tuple[Data, CaptionData]] = []
-    for config in configs:
-        features = config.data.features
-        if features is not None and not Path(features).expanduser().is_dir():
-            raise InputError(f"data.features is {features}, which is not a folder: set data.features=…")
-        # Scenes are drawn by the first run that needs them.
-        if config.data.kind == "scenes":
-            continue
-        data = next((data for settings, data in loaded if settings == config.data), None)
-        if data is None:
-            data = load_data(config)
-            loaded.append((config.data, data))
-            if not data.split("test"):
-                raise InputError(
-                    f"{data.name} has no test split, on which a study compares its runs: add one"
-                )
-        check_batches(phases(config), config, data)
 
 
 def _check_starts(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path) -> None:

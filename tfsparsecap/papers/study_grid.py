@@ -36,7 +36,8 @@ _RESERVED = {
 
 
 def _not_reserved(settings: dict[str, Any]) -> dict[str, Any]:
-    for key in settings:
+    sections = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    for key in [*settings, *(f"{name}.{key}" for name, section in sections.items() for key in section)]:
         if key in _RESERVED:
             message = f"the study sets {key} for each run: use {_RESERVED[key]}"
             raise PydanticCustomError("reserved", message)
@@ -273,6 +274,16 @@ def _needed(run: GridRun, verb: str, label: str, grid_runs: dict[tuple, GridRun]
     """Name of the run of method `label` with the same captioner, variant, seed and sparsity."""
     same = (run.captioner, run.variant, run.seed, label)
     needed = grid_runs.get((*same, run.sparsity)) or grid_runs.get((*same, None))
+    if needed is None and not any(key[:4] == same for key in grid_runs):
+        raise InputError(
+            f"method {run.method!r} {verb} {label!r}, which is not run on the captioner {run.captioner!r}:"
+            " add it to the captioners there"
+        )
+    if needed is None and run.sparsity is None:
+        raise InputError(
+            f"method {run.method!r} is dense and {verb} {label!r}, which is pruned:"
+            f" {verb.replace('s ', ' ')} a dense method"
+        )
     if needed is None:
         raise InputError(
             f"method {run.method!r} at sparsity {run.sparsity} {verb} {label!r}, which is not run at that"

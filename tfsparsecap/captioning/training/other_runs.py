@@ -76,7 +76,7 @@ def check_start(start: Config, config: Config, run: str) -> None:
             " training.keep_initial=true for it"
         )
     frozen = config.pruning is not None and config.pruning.method == "frozen"
-    if frozen and start.pruning is None and start.training.start_from is None:
+    if frozen and start.pruning is None:
         raise InputError(
             f"{run} is not pruned, so there are no zeros for pruning.method=frozen to keep: prune it, or"
             " choose another method"
@@ -234,16 +234,21 @@ def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> li
         except InputError as error:
             raise InputError(f"training.teacher: {error}") from error
         check_same_length(teacher.config, config, f"training.teacher: the run in {where}")
-        if _tokens(teacher.tokenizer) != _tokens(tokenizer):
-            raise InputError(
-                f"training.teacher: the run in {where} has another vocabulary: train both on the same data"
-                " with the same data.minimum_count, or start from one run with training.start_from"
-            )
+        check_same_vocabulary(teacher.tokenizer, tokenizer, f"training.teacher: the run in {where}")
         if config.training.teacher_loss != "words":
             _check_states(teacher.captioner, config, where)
         teachers.append(teacher)
     _check_unchanged(teachers, config, folder)
     return teachers
+
+
+def check_same_vocabulary(theirs: Tokenizer, tokenizer: Tokenizer, run: str) -> None:
+    """Checks that a teacher, called `run` in the message, has the token ids of the run that it teaches."""
+    if _tokens(theirs) != _tokens(tokenizer):
+        raise InputError(
+            f"{run} has another vocabulary: train both on the same data with the same data.minimum_count, or"
+            " start from one run with training.start_from"
+        )
 
 
 def check_same_length(theirs: Config, config: Config, run: str) -> None:

@@ -8,7 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfsparsecap.captioning.data.pipeline import check_captions_fill_batch, check_fills_batch
+from tfsparsecap.captioning.data.pipeline import (
+    check_captions_fill_batch,
+    check_fills_batch,
+    examples_per_epoch,
+)
 from tfsparsecap.captioning.data.records import CaptionData
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
@@ -80,18 +84,37 @@ def check_batches(phases: Sequence[Phase], config: Config, data: CaptionData) ->
     Raises:
         InputError: they do not.
     """
-    counts = [len(record.captions) for record in data.split("train")]
-    written = config.training.teacher_captions * len(config.training.teacher)
-    captions = [written or count for count in counts]
+    captions = _captions(config, data)
     for phase in phases:
         setting = "training." + {"train": "", "fine_tune": "fine_tune.", "scst": "scst."}[phase.kind]
         if phase.kind == "fine_tune" and not config.training.fine_tune.batch_size:
             setting = "training."
         setting += "batch_size"
         if phase.kind == "scst":
-            check_fills_batch(sum(map(bool, counts)), "images", phase.batch_size, setting)
+            check_fills_batch(_with_captions(data), "images", phase.batch_size, setting)
         else:
             check_captions_fill_batch(captions, config.training.captions_per_image, phase.batch_size, setting)
+
+
+def _captions(config: Config, data: CaptionData) -> list[int]:
+    """Number of captions of each training image, its own or its teachers'."""
+    written = config.training.teacher_captions * len(config.training.teacher)
+    return [written or len(record.captions) for record in data.split("train")]
+
+
+def _with_captions(data: CaptionData) -> int:
+    return sum(bool(record.captions) for record in data.split("train"))
+
+
+def optimizer_steps(kind: str, config: Config, data: CaptionData) -> int:
+    """Steps of all phases of a kind, if all training images can be read."""
+    per_image = config.training.captions_per_image
+    examples = (
+        _with_captions(data) if kind == "scst" else examples_per_epoch(_captions(config, data), per_image)
+    )
+    return sum(
+        phase.epochs * (examples // phase.batch_size) for phase in phases(config) if phase.kind == kind
+    )
 
 
 def make_loop(

@@ -1,0 +1,133 @@
+"""Checks of a study before its first training, so that no run fails after hours of others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfsparsecap.captioning.data.records import CaptionData
+from tfsparsecap.captioning.data.tokenizers import Tokenizer
+from tfsparsecap.captioning.runs.run_folder import RunFolder
+from tfsparsecap.captioning.settings.build import load_data, make_encoder, make_tokenizer, region_features
+from tfsparsecap.captioning.settings.contradictions import check_settings
+from tfsparsecap.captioning.settings.schema import Config, EncoderSettings
+from tfsparsecap.captioning.training.other_runs import (
+    check_same_length,
+    check_same_vocabulary,
+    check_start,
+    check_tokens,
+)
+from tfsparsecap.captioning.training.phases import check_batches, optimizer_steps, phases
+from tfsparsecap.captioning.training.run_pruning import make_method
+from tfsparsecap.errors import InputError, error_prefix
+from tfsparsecap.papers.study_grid import GridRun
+
+# Optimizer steps of the pruning methods that are made as a check: more than those of any training.
+_STEPS = 10**9
+
+
+def check_runs(runs: Sequence[GridRun]) -> None:
+    """Checks the settings of all runs, and that each fits the runs that it starts from and learns from.
+
+    Nothing is read or written.
+
+    Raises:
+        InputError: a training of a run would fail because of its settings, or of those of another run.
+    """
+    configs, seen = {run.name: run.config for run in runs}, set()
+    for run in runs:
+        with error_prefix(f"run {run.name}"):
+            check_settings(run.config)
+            if run.config.pruning is not None:
+                make_method(run.config.pruning, _STEPS, run.config.training.epochs)
+            # Sparsities and seeds change nothing about the captioners.
+            if (run.captioner, run.variant, run.method) in seen:
+                continue
+            seen.add((run.captioner, run.variant, run.method))
+            if run.start_from is not None:
+                check_start(configs[run.start_from], run.config, f"start_from: the run {run.start_from}")
+            if run.teacher is not None:
+                where = f"teacher: the run {run.teacher}"
+                check_tokens(configs[run.teacher], run.config, where)
+                check_same_length(configs[run.teacher], run.config, where)
+
+
+def check_data(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path) -> None:
+    """Makes what each training makes before its first step, once for equal settings: data, vocabulary, image
+    encoder with its weights, and pruning method.
+
+    Args:
+        waiting: the runs to be trained.
+        runs: all runs of the study.
+        study_folder: their folder; encoders of runs in it may not exist yet.
+
+    Raises:
+        InputError: a training would fail before its first step, or the data have no test split.
+    """
+    origins = {run.name: run.config for run in runs}
+    for run in runs:  # those that it starts from come first
+        origins[run.name] = origins[run.start_from or run.name]
+    inputs = _Inputs()
+    made: list[EncoderSettings] = []
+    for run in waiting:
+        config = run.config
+        with error_prefix(f"run {run.name}"):
+            data = inputs.data(config)
+            check_batches(phases(config), config, data)
+            tokenizer = inputs.tokenizer(origins[run.name])
+            if run.teacher is not None:
+                theirs = inputs.tokenizer(origins[run.teacher])
+                check_same_vocabulary(theirs, tokenizer, f"teacher: the run {run.teacher}")
+            _check_encoder(config, study_folder, made)
+            _check_method(config, data)
+
+
+class _Inputs:
+    """Data and vocabularies, made once for equal settings."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, CaptionData] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
+
+    def data(self, config: Config) -> CaptionData:
+        key = config.data.model_dump_json()
+        if key not in self._data:
+            features = config.data.features
+            if features is not None and not Path(features).expanduser().is_dir():
+                raise InputError(f"data.features is {features}, which is not a folder: set data.features=…")
+            data = load_data(config)
+            if not data.split("test"):
+                raise InputError(
+                    f"{data.name} has no test split, on which a study compares its runs: add one"
+                )
+            if config.model.encoder is None:
+                region_features(config, data.split("train"), progress=False)
+            self._data[key] = data
+        return self._data[key]
+
+    def tokenizer(self, config: Config) -> Tokenizer:
+        """The vocabulary of a run that starts from no other run of the study."""
+        if config.training.start_from is not None:
+            start = RunFolder(Path(config.training.start_from).expanduser())
+            return start.load_tokenizer(config.data.radix_base)
+        key = config.data.model_dump_json()
+        if key not in self._tokenizers:
+            self._tokenizers[key] = make_tokenizer(config, self.data(config))
+        return self._tokenizers[key]
+
+
+def _check_encoder(config: Config, study_folder: Path, made: list[EncoderSettings]) -> None:
+    settings = config.model.encoder
+    if settings is None or settings in made:
+        return
+    made.append(settings)
+    files = [Path(file).expanduser() for file in (settings.weights, settings.slimmed) if file is not None]
+    if not any(study_folder.resolve() in file.resolve().parents for file in files):
+        make_encoder(settings, "float32", weights=config.training.start_from is None)
+
+
+def _check_method(config: Config, data: CaptionData) -> None:
+    settings, epochs = config.pruning, config.training.epochs
+    if settings is None:
+        return
+    kind = "fine_tune" if settings.encoder == "B" else phases(config)[0].kind
+    with error_prefix(f"pruning.method={settings.method}"):
+        make_method(settings, optimizer_steps(kind, config, data), epochs)
