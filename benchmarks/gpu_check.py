@@ -32,7 +32,7 @@ from tfsparsecap.errors import InputError
 MOST_SECONDS = 300.0
 #: Of the quickstart, with fewer images.
 SETTINGS = ["data.train=96", "data.validation=10", "data.test=10", "training.epochs=2"]
-_EPOCHS = 2
+_EPOCHS, _BATCH = 2, 32
 # Largest relative difference of the mean loss of each epoch. On a CPU, other kernels (without oneDNN, or with
 # XLA) differ by up to 3e-5 and 2e-3, and mixed precision by 5e-5 and 2e-3: rounding grows from step to step.
 _FLOAT32, _MIXED = (1e-3, 1e-2), (1e-2, 5e-2)
@@ -81,10 +81,13 @@ class Trainer:
         folder: for data and runs.
         cpu: hides all GPUs.
         seconds: after which processes are killed; None for no limit.
+
+    Attributes:
+        batch_size: of all trainings, whose losses are compared; all GPUs must share it equally.
     """
 
     def __init__(self, folder: Path, cpu: bool, seconds: float | None):
-        self.folder, self.cpu = folder, cpu
+        self.folder, self.cpu, self.batch_size = folder, cpu, _BATCH
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def probe(self) -> dict:
@@ -92,12 +95,16 @@ class Trainer:
         done = self._process([sys.executable, "-c", _PROBE], self.cpu)
         if isinstance(done, str) or done.returncode:
             raise InputError(f"TensorFlow does not start ({_reason(done)}): install it again")
-        return json.loads(done.stdout.splitlines()[-1])
+        machine = json.loads(done.stdout.splitlines()[-1])
+        gpus = len(machine["gpus"]) or 1
+        self.batch_size = gpus * -(-_BATCH // gpus)
+        return machine
 
     def train(self, name: str, settings: Sequence[str], *options: str) -> Trained:
         """Trains a run; that of the name `_REFERENCE` on the CPU."""
         command = [sys.executable, "-m", "tfsparsecap.train", *options, "--runs", str(self.folder / "runs")]
-        assignments = [f"name={name}", f"data.folder={self.folder / 'scenes'}", *SETTINGS, *settings]
+        given = {"name": name, "data.folder": self.folder / "scenes", "training.batch_size": self.batch_size}
+        assignments = [*(f"{key}={value}" for key, value in given.items()), *SETTINGS, *settings]
         began = time.monotonic()
         done = self._process([*command, *assignments], self.cpu or name == _REFERENCE)
         seconds = time.monotonic() - began

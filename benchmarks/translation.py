@@ -30,7 +30,7 @@ import numpy as np
 
 from tfsparsecap.command import parser, run, start_tensorflow
 from tfsparsecap.core.files import atomic_path, atomic_write, make_folder, read_text
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_number
 
 #: Pieces of each language's vocabulary, tokens of a sentence, sentences of a batch.
 PIECES, LENGTH, BATCH = 5000, 40, 64
@@ -207,7 +207,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         InputError: the data are missing.
     """
     options = _arguments(argv)
-    make_folder(options.output)
+    for sparsity in options.sparsities:
+        check_number("--sparsities", sparsity, above=0, below=1)
     start_tensorflow()
     import keras
     from rich.console import Console
@@ -216,6 +217,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from tfsparsecap.model_summary.nonzeros import weight_counts
 
     sentences = Sentences(options.data)
+    make_folder(options.output)
     pieces = [tokenizer.vocabulary_size() for tokenizer in sentences.tokenizers]
     results = options.output / "results.jsonl"
     rows = [json.loads(line) for line in read_text(results).splitlines()] if results.exists() else []

@@ -78,6 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             Nothing is written then.
     """
     options = arguments(argv)
+    for file in options.files:
+        if file.is_dir():
+            raise InputError(
+                f"{file} is a folder: give a checkpoint (.pth) in it, or bottom-up features (.tsv, .zip)"
+            )
     features = [_has_features(file) for file in options.files]
     if any(features):
         if not all(features) or options.config or options.tokenizer or options.features:
@@ -110,7 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _has_features(file: Path) -> bool:
     """Whether the name is that of a TSV file, such as `train.tsv.0`, or of a zip archive."""
-    return ".tsv" in file.suffixes or file.suffix == ".zip"
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    return ".tsv" in suffixes or suffixes[-1:] == [".zip"]
 
 
 def _main_of_features(options: argparse.Namespace) -> int:
@@ -167,10 +173,12 @@ def convert(
     """
     # The cheap checks come first.
     _check_new(output)
-    if checkpoint.is_dir():
-        raise InputError(f"{checkpoint} is a folder: give the .pth file in it")
     if not checkpoint.exists():
         raise InputError(f"there is no checkpoint {checkpoint}: check the path")
+    if checkpoint.suffix.lower() in (".npy", ".npz", ".gz"):
+        raise InputError(
+            f"{checkpoint} is no checkpoint: give a .pth file, or bottom-up features as .tsv or .zip files"
+        )
     for option, folder in (("--data", data), ("--features", features)):
         if folder is not None and not Path(folder).expanduser().is_dir():
             raise InputError(f"there is no folder {folder}: give {option} an existing one, or leave it out")

@@ -102,6 +102,10 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
         ({"settings": {"training.epoch": 3}}, r"unknown key training\.epoch in s\.yaml, method 'Dense'"),
         ({"settings": {"pruning.block_shape": 3}}, r"pruning\.block_shape in s\.yaml"),
         (
+            {"settings": {"pruning.encoder": "D"}},
+            r"pruning\.encoder in s\.yaml, .* is 'D': it should be true or false, or 'A', 'B' or 'C'$",
+        ),
+        (
             {"methods": {"A": {"captioners": ["lstn"]}}, "captioners": {"lstm": {}, "gru": {}}},
             "captioners of method 'A': there is no label 'lstn': did you mean lstm",
         ),
@@ -172,6 +176,8 @@ def test_paths_are_relative_to_the_file_that_contains_them(tmp_path):
         ),
         ("name: a\nmethods: {A: {}}\nvariants: {v: {seed: 3}}\n", r"variants\.v in .*use seeds"),
         ("name: a\nmethods: {A: null}\n", "methods in"),
+        ("name: a\nmethods: {A: {}}\nseeds: []\n", r"seeds in .* is \[\]: give one value or more"),
+        ("methods: {A: {}}\n", r"name is missing in .*s\.yaml: add it"),
         ("name: a\nmodel: {kind: up_down}\n", "has the settings of one run: train it with"),
         ("- a\n", "has no settings"),
         ("a: [", "is not YAML"),
@@ -183,6 +189,11 @@ def test_invalid_files_are_errors(text, message, tmp_path):
         load_study(tmp_path / "s.yaml")
     with pytest.raises(InputError, match="there is no file"):
         load_study(tmp_path / "none.yaml")
+    with pytest.raises(
+        InputError, match=r"there is no file studies/none: .* studies/ and a name: .* smp_table4"
+    ):
+        load_study("none")
+    assert load_study("smp_table4").name == "smp_table4"
 
 
 @pytest.fixture(scope="module")

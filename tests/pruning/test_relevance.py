@@ -302,6 +302,7 @@ def test_stripping_warns_if_nothing_was_pruned():
     ("arguments", "message"),
     [
         ({"mode": "x"}, "choose one of auto, max, min"),
+        ({"metric": 3}, "metric is 3: give the name of a validation metric"),
         ({"lower_bound": float("nan")}, "lower_bound is nan: give a number"),
         ({"pruning_percentage": 10}, "below 1"),
         ({"weight_decay": 1.0}, "below 1"),

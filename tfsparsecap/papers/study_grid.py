@@ -173,6 +173,8 @@ def load_study(path: str | Path) -> Study:
         InputError: the file is missing, not YAML, or the configuration of a run; a key is unknown, or a value
             has the wrong type.
     """
+    if not os.path.lexists(path) and Path(path).name == Path(path).stem == str(path):
+        path = f"studies/{path}"  # the name of one that comes with the package
     settings = read_settings(path, _with_absolute_paths)
     if settings.keys() & {"data", "model", "training"}:
         raise InputError(

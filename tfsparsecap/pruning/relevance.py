@@ -131,6 +131,10 @@ class Relevance(ValidationDriven, FixedMask):
         if finetune_validations is not None:
             check_whole("finetune_validations", finetune_validations, at_least=1)
         self.finetune_validations = finetune_validations
+        if not isinstance(metric, str):
+            raise InputError(
+                f"metric is {metric!r}: give the name of a validation metric, such as 'val_loss'"
+            )
         words = set(metric.lower().replace("-", "_").split("_"))
         #: 1 if higher values of the metric are better, else -1.
         self.sign = -1.0 if mode == "min" or (mode == "auto" and words & _ERRORS) else 1.0

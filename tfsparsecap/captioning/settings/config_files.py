@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import os
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -253,6 +254,7 @@ def _override(text: str) -> tuple[str, Any]:
 
 
 #: Messages that replace those of pydantic, which use Python's terms.
+_TYPE = re.compile(r"bool$|int$|float$|str$|literal\[")
 _RULES = {
     "model_type": "it should be a section with keys and values",
     "union_tag_not_found": "it should be a section with keys and values",
@@ -261,6 +263,7 @@ _RULES = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "it should be true or false"),
     "tuple_type": "it should be a list in brackets, such as [16,1]",
     "list_type": "it should be a list in brackets, such as [12]",
+    "too_short": "give one value or more",
     "string_pattern_mismatch": "it should be letters, digits and _ . - only, starting with a letter or digit",
 }
 
@@ -292,18 +295,27 @@ def sentence_of(
             keys = [f"{section}.{name}" for name in siblings] + keys
         near = _nearest(key, keys)
         hint = f"did you mean {near}?" if near else "remove it"
-        return f"unknown key {key} {where(key)}; {hint}"
+        return f"unknown key {key} {where(key).rstrip(',')}; {hint}"
     if detail["type"] == "missing" and isinstance(loc[-1], int):
         key = key.rpartition(".")[0]
         return f"{key} {where(key)} has too few values: {_RULES['tuple_type']}"
     if detail["type"] == "missing":
-        return f"{key} is missing {where(key)}: set {key}=…"
+        return f"{key} is missing {where(key).rstrip(',')}: add it"
     shown = repr(detail["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    rule = detail["msg"].replace("Input should", "it should").replace("String should", "it should")
-    rule = _RULES.get(detail["type"], rule)
-    others = f" (and {len(details) - 1} more like it)" if len(details) > 1 else ""
-    return f"{key} {where(key)} is {shown}: {rule[0].lower()}{rule[1:]}{others}"
+    # Pydantic has an error for each type that a value may have, at `key.type`.
+    types = [
+        other for other in details if _TYPE.match(str(other["loc"][-1])) and other["loc"][:-1] == loc[:-1]
+    ]
+    key = key.rpartition(".")[0] if types else key
+    rules: list[str] = []
+    for other in types or [detail]:
+        rule = other["msg"].replace("Input should", "it should").replace("String should", "it should")
+        rule = _RULES.get(other["type"], rule)
+        rules.append(f"{rule[0].lower()}{rule[1:]}".removeprefix("it should be " if rules else ""))
+    left = len(details) - len(rules)
+    others = f" (and {left} more like it)" if left else ""
+    return f"{key} {where(key)} is {shown}: {', or '.join(rules)}{others}"
 
 
 def _nearest(key: str, keys: list[str]) -> str | None:
