@@ -159,8 +159,8 @@ def test_images_are_embedded_and_have_descriptions(page):
             assert kind == f"data:{image.get_format_mimetype()}"
             image.load()
         assert len(img.at["alt"]) > 15
-    # Three in the gallery, one with curves, and one for each of the three words of each run's captions.
-    assert len(images) == 3 + 1 + 3 * 2 * 3
+    # Three in the gallery, curves, weights, and one for each of the three words of each run's captions.
+    assert len(images) == 3 + 2 + 3 * 2 * 3
     attended = [element.at["alt"] for element in images if element.at["alt"].startswith("attention at")]
     assert attended == 18 * [f"attention at \u201c{WORD}\u201d"]
 
@@ -230,7 +230,7 @@ def test_without_data_the_page_shows_captions_only(runs, tmp_path):
     assert "The images of run are missing" in " ".join(item.text for item in page.all("li"))
     assert len([paragraph for paragraph in page.all("p") if paragraph.text == "The image is missing."]) == 2
     assert [description.text for description in page.all("dd")] == ["dense caption 0", "dense caption 2"]
-    assert len(page.all("img")) == 1
+    assert len(page.all("img")) == 2  # curves and weights
 
 
 LOOK = """

@@ -2,12 +2,22 @@
 
 import json
 import os
+from types import SimpleNamespace
 
+import keras
+import numpy as np
 import pytest
 from PIL import Image
 
+from tfsparsecap.captioning.html_report import page as page_module
 from tfsparsecap.captioning.html_report.compared_runs import ReportRun, read_runs
-from tfsparsecap.captioning.html_report.page import chosen_images, make_page, score_table, setting_table
+from tfsparsecap.captioning.html_report.page import (
+    chosen_images,
+    make_page,
+    score_table,
+    setting_table,
+    weight_distribution,
+)
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.config_files import load_config, save_config
 from tfsparsecap.captioning.settings.schema import Config
@@ -59,6 +69,28 @@ def test_settings_that_differ_are_shown_those_of_the_runs_first():
     assert list(shown)[-1] == "seed"
     page = make_page([first, second])
     assert "<td>&lt;b&gt;</td>" in page and page.index("Scores") < page.index("<h2>Settings</h2>")
+
+
+def test_the_distribution_of_weights_has_no_zeros_and_an_area_of_one(tmp_path, monkeypatch):
+    """SMP, Figure 9."""
+    model, run, figures = (
+        keras.Sequential([keras.Input((40,)), keras.layers.Dense(50)]),
+        captioned("a", []),
+        [],
+    )
+    assert weight_distribution([run]) is None
+    kernel = np.random.default_rng(0).normal(size=(40, 50)).astype("float32")
+    kernel[np.abs(kernel) < 1] = 0
+    model.layers[0].kernel.assign(kernel)
+    run.folder = RunFolder(tmp_path)
+    run.folder.model.touch()
+    monkeypatch.setattr(page_module.FinishedRun, "load", lambda path: SimpleNamespace(captioner=model))
+    monkeypatch.setattr(page_module.plotting, "as_png", lambda figure: figures.append(figure) or b"")
+    assert weight_distribution([run]) is not None
+    density, edges, _ = figures[0].axes[0].patches[0].get_data()
+    assert (density * np.diff(edges)).sum() == pytest.approx(1)
+    assert edges[-1] == pytest.approx(np.percentile(np.abs(kernel[kernel != 0]), 99.5))
+    assert set(density[(edges[:-1] > -1) & (edges[1:] < 1)]) == {0.0}
 
 
 def test_images_with_unusual_names_are_shown_and_unreadable_ones_named(tmp_path):

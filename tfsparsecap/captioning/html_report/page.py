@@ -22,6 +22,7 @@ from tfsparsecap.captioning.settings.config_files import setting_values
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core.text import one_line
 from tfsparsecap.errors import InputError
+from tfsparsecap.model_summary.nonzeros import prunable_weights
 
 # Column of history.csv and title of the panel. Some training and pruning methods log more than others.
 _PANELS = {
@@ -90,6 +91,7 @@ def make_page(runs: Sequence[ReportRun], *, images: int = 12, data: str | None =
         setting_table=setting_table(runs),
         gallery=gallery,
         curves=curves(runs),
+        weights=weight_distribution(runs),
         file_table=exported and [["run", "file", "MB", "format"], *exported],
     )
 
@@ -243,6 +245,36 @@ def _draw_layers(axes: Any, run: ReportRun) -> None:
         axes.plot(*zip(*points, strict=True), marker=".", label=layer.removeprefix(_LAYER))
     axes.set_title(f"sparsity of the layers of {run.label}", fontsize=10)
     axes.legend(fontsize=6)
+
+
+def weight_distribution(runs: Sequence[ReportRun]) -> str | None:
+    """Densities of the non-zero weights of the decoders, as an embedded image; None without a finished run.
+
+    Like Figure 9 of "End-to-End Supermask Pruning" (Tan et al., https://arxiv.org/abs/2110.03298).
+    """
+    kept = {}
+    for run in runs:
+        if run.finished:
+            weights = prunable_weights(FinishedRun.load(run.folder.path).captioner, with_encoder=False)
+            values = np.concatenate([weight.values().ravel() for weight in weights])
+            kept[run.label] = values[values != 0]
+    kept = {label: values for label, values in kept.items() if len(values)}
+    if not kept:
+        return None
+    # The few largest weights would hide the others.
+    limit = max(np.percentile(np.abs(values), 99.5) for values in kept.values())
+    figure = plotting.make_figure(2.8 + 0.2 * len(kept))
+    axes, artists = figure.subplots(), {}
+    for number, (label, values) in enumerate(kept.items()):
+        density, edges = np.histogram(values, 121, (-limit, limit), density=True)
+        colour = plotting.COLOURS[number % len(plotting.COLOURS)]
+        artists[label] = axes.stairs(
+            density, edges, color=colour, linestyle=("-", "--", ":", "-.")[number % 4]
+        )
+    axes.set_xlabel("non-zero weight", fontsize=9)
+    plotting.style_axes(axes)
+    plotting.legend_below(figure, artists)
+    return _embedded(plotting.as_png(figure), "png")
 
 
 def _exported_files(runs: Sequence[ReportRun]) -> list[list[str]]:
