@@ -114,7 +114,7 @@ def run_study(
                 raise InputError(
                     f"training.teacher is {teacher}, which is not a finished run: train it first"
                 )
-    check_data(waiting, runs, study_folder)
+    check_data(waiting, runs, study_folder, progress=progress)
     log(f"{len(runs)} runs, {len(done)} of them already finished")
     logs = study_folder / "logs"
     make_folder(logs)

@@ -50,7 +50,9 @@ def check_runs(runs: Sequence[GridRun]) -> None:
                 check_same_length(configs[run.teacher], run.config, where)
 
 
-def check_data(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path) -> None:
+def check_data(
+    waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path, *, progress: bool = False
+) -> None:
     """Makes what each training makes before its first step, once for equal settings: data, vocabulary, image
     encoder with its weights, and pruning method.
 
@@ -58,6 +60,7 @@ def check_data(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder
         waiting: the runs to be trained.
         runs: all runs of the study.
         study_folder: their folder; encoders of runs in it may not exist yet.
+        progress: show progress bars.
 
     Raises:
         InputError: a training would fail before its first step, or the data have no test split.
@@ -65,7 +68,7 @@ def check_data(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder
     origins = {run.name: run.config for run in runs}
     for run in runs:  # those that it starts from come first
         origins[run.name] = origins[run.start_from or run.name]
-    inputs = _Inputs()
+    inputs = _Inputs(progress)
     made: list[EncoderSettings] = []
     for run in waiting:
         config = run.config
@@ -83,7 +86,8 @@ def check_data(waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder
 class _Inputs:
     """Data and vocabularies, made once for equal settings."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: bool) -> None:
+        self._progress = progress
         self._data: dict[str, CaptionData] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -99,7 +103,7 @@ class _Inputs:
                     f"{data.name} has no test split, on which a study compares its runs: add one"
                 )
             if config.model.encoder is None:
-                region_features(config, data.split("train"), progress=False)
+                region_features(config, data.split("train"), progress=self._progress)
             self._data[key] = data
         return self._data[key]
 
