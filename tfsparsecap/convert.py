@@ -78,11 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             Nothing is written then.
     """
     options = arguments(argv)
-    for file in options.files:
-        if file.is_dir():
-            raise InputError(
-                f"{file} is a folder: give a checkpoint (.pth) in it, or bottom-up features (.tsv, .zip)"
-            )
     features = [_has_features(file) for file in options.files]
     if any(features):
         if not all(features) or options.config or options.tokenizer or options.features:
@@ -113,8 +108,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _check_no_folder(file: Path) -> None:
+    if file.is_dir():
+        raise InputError(
+            f"{file} is a folder: give a checkpoint (.pth) in it, or bottom-up features (.tsv, .zip)"
+        )
+
+
 def _has_features(file: Path) -> bool:
     """Whether the name is that of a TSV file, such as `train.tsv.0`, or of a zip archive."""
+    _check_no_folder(file)
     suffixes = [suffix.lower() for suffix in file.suffixes]
     return ".tsv" in suffixes or suffixes[-1:] == [".zip"]
 
@@ -173,6 +176,7 @@ def convert(
     """
     # The cheap checks come first.
     _check_new(output)
+    _check_no_folder(checkpoint)
     if not checkpoint.exists():
         raise InputError(f"there is no checkpoint {checkpoint}: check the path")
     if checkpoint.suffix.lower() in (".npy", ".npz", ".gz"):

@@ -225,10 +225,8 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
         for number, run in enumerate(runs):
             points = [(row["epoch"], row[name]) for row in run.history if name in row]
             if points:
-                colour = plotting.COLOURS[number % len(plotting.COLOURS)]
-                dashes = ("-", "--", ":", "-.")[number % 4]
                 epochs, values = zip(*points, strict=True)
-                (artists[run.label],) = axes.plot(epochs, values, dashes, color=colour, marker=".")
+                (artists[run.label],) = axes.plot(epochs, values, marker=".", **_look(number))
         axes.set_title(_PANELS.get(name, "sparsity of the layers"), fontsize=10)
         if name == _LAYER and pruned is not None:
             _draw_layers(axes, pruned)
@@ -237,6 +235,12 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
         plotting.style_axes(axes)
     plotting.legend_below(figure, artists)
     return _embedded(plotting.as_png(figure), "png")
+
+
+def _look(number: int) -> dict[str, Any]:
+    """Colour and dashes of a run's lines."""
+    colour = plotting.COLOURS[number % len(plotting.COLOURS)]
+    return {"color": colour, "linestyle": ("-", "--", ":", "-.")[number % 4]}
 
 
 def _draw_layers(axes: Any, run: ReportRun) -> None:
@@ -267,10 +271,7 @@ def weight_distribution(runs: Sequence[ReportRun]) -> str | None:
     axes, artists = figure.subplots(), {}
     for number, (label, values) in enumerate(kept.items()):
         density, edges = np.histogram(values, 121, (-limit, limit), density=True)
-        colour = plotting.COLOURS[number % len(plotting.COLOURS)]
-        artists[label] = axes.stairs(
-            density, edges, color=colour, linestyle=("-", "--", ":", "-.")[number % 4]
-        )
+        artists[label] = axes.stairs(density, edges, **_look(number))
     axes.set_xlabel("non-zero weight", fontsize=9)
     plotting.style_axes(axes)
     plotting.legend_below(figure, artists)
