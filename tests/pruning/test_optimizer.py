@@ -1,5 +1,7 @@
 """The wrapping optimizer: weights are updated by the inner optimizer, gates by the method."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -86,6 +88,44 @@ def test_learning_rate_and_iterations_come_from_the_inner_optimizer():
     assert float(model.optimizer.learning_rate) == pytest.approx(0.0025)
     assert float(model.optimizer.inner_optimizer.learning_rate) == pytest.approx(0.0025)
     assert int(model.optimizer.iterations) == 4 * 2
+
+
+def test_settings_of_the_inner_optimizer_can_be_changed_after_compile():
+    def bias(pruned, change):
+        model = prune(dense(), Supermask(0.5, total_steps=9)) if pruned else dense()
+        model.compile(keras.optimizers.AdamW(1e-9, weight_decay=1e8, clipnorm=1.0), "mse")
+        change(model.optimizer)
+        for variable in model.weights:
+            if variable.name == "bias":
+                variable.assign(tf.ones(variable.shape))
+        model.train_on_batch(X, Y)
+        return np.array(next(variable for variable in model.weights if variable.name == "bias"))
+
+    for change in (
+        lambda optimizer: optimizer.exclude_from_weight_decay(var_names=["bias"]),
+        lambda optimizer: setattr(optimizer, "weight_decay", 5e8),
+    ):
+        np.testing.assert_allclose(bias(True, change), bias(False, change), rtol=1e-5)
+    wrapped = prune(dense(), Supermask(0.5, total_steps=9)).pruning.wrap(keras.optimizers.Adam(clipnorm=2.0))
+    assert wrapped.clipnorm == 2.0 and wrapped.beta_1 == 0.9 and not hasattr(wrapped, "beta_3")
+    wrapped.global_clipnorm = 3.0
+    assert wrapped.inner_optimizer.global_clipnorm == 3.0
+
+
+def test_gates_that_a_custom_loop_leaves_out_are_named():
+    model = prune(dense(), Supermask(0.5, total_steps=9))
+    optimizer = model.pruning.wrap(keras.optimizers.Adam())
+    optimizer.build(model.trainable_variables)
+    for variables in (model.trainable_variables, model.layers[-1].trainable_variables):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(X, training=True) - Y))
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.apply(gradients, variables)
+        missing = model.layers[0].stored_weight("kernel").path
+        messages = [str(warning.message) for warning in caught if "get no gradient" in str(warning.message)]
+        assert [missing in message for message in messages] == [True] * (len(variables) < 4)
 
 
 def test_wrapping_twice_wraps_once_and_optimizers_of_other_models_are_rejected():

@@ -7,9 +7,20 @@ import keras
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
+from tfsparsecap.errors import warn_caller
 
 if TYPE_CHECKING:
     from tfsparsecap.pruning.method import PruningMethod
+
+
+def _of_inner(name: str) -> Any:
+    """An attribute of the inner optimizer, which Keras's constructor sets before there is one."""
+
+    def change(optimizer: Any, value: Any) -> None:
+        if "inner_optimizer" in optimizer.__dict__:
+            setattr(optimizer.inner_optimizer, name, value)
+
+    return property(lambda optimizer: getattr(optimizer.inner_optimizer, name), change)
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")
@@ -18,7 +29,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
 
     Created by `PruningMethod.wrap`, which `compile` of a pruned model calls. Weight decay, clipping,
     schedules, averages and gradient accumulation of the inner optimizer do not affect the gates: every
-    `apply` calls the method's `step`.
+    `apply` calls the method's `step`. Settings of the inner optimizer can also be read and changed here.
 
     Args:
         inner_optimizer: any Keras optimizer except `LossScaleOptimizer`, which must wrap this one.
@@ -26,6 +37,8 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     """
 
     built: bool
+    weight_decay, clipnorm = _of_inner("weight_decay"), _of_inner("clipnorm")
+    clipvalue, global_clipnorm = _of_inner("clipvalue"), _of_inner("global_clipnorm")
 
     def __init__(
         self,
@@ -40,6 +53,16 @@ class PruningOptimizer(keras.optimizers.Optimizer):
         self.method_state = list(method.variables)
         #: Whether this is the optimizer inside a `LossScaleOptimizer`.
         self.scaled = False
+        self._warned = False
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for what this class lacks, such as `beta_1`. Keras's constructor runs without the inner one.
+        if name.startswith("_") or "inner_optimizer" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        return getattr(self.inner_optimizer, name)
+
+    def exclude_from_weight_decay(self, *args: Any, **kwargs: Any) -> None:
+        self.inner_optimizer.exclude_from_weight_decay(*args, **kwargs)
 
     def build(self, variables: list[keras.Variable]) -> None:
         weights, _ = self._split(variables, variables)
@@ -70,12 +93,28 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             trainable_variables = keras_internals.optimizer_variables(self)
         weight_gradients, gate_gradients = self._split(grads, trainable_variables)
         weights, _ = self._split(trainable_variables, trainable_variables)
+        self._warn_of_missing(gate_gradients)
         gate_gradients = [self._of_all_replicas(gradient) for gradient in gate_gradients]
         if self.method.before_optimizer_step is not None:
             terms = self.method.before_optimizer_step(self._of_gated_weights(weight_gradients, weights))
             weight_gradients = self._with_terms(weight_gradients, weights, terms or [])
         self._update(weight_gradients, weights)
         self.method.step(gate_gradients)
+
+    def _warn_of_missing(self, gate_gradients: list[tf.Tensor | None]) -> None:
+        """Warns of gates that a custom loop leaves out: without a gradient, a gate counts as unimportant."""
+        if self._warned or not self.method.trains_gates:
+            return
+        triples = zip(self.method.weights, self.method.moves, gate_gradients, strict=True)
+        missing = [weight.path for weight, moves, gradient in triples if moves and gradient is None]
+        if missing:
+            self._warned = True
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            warn_caller(
+                f"the gates of {', '.join(missing[:3])}{more} get no gradient, so these weights are removed"
+                " first: compute gradients of all of model.trainable_variables, with a loss that depends on"
+                " them, or freeze the layers before prune (layer.trainable = False)"
+            )
 
     def _update(self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]) -> None:
         """Updates the weights, unless the method skips this step."""
