@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.core import draws, keras_internals
@@ -94,13 +95,13 @@ def as_block_shape(block_shape: Any) -> tuple[int, int]:
     Raises:
         InputError: the block shape is anything else.
     """
-    shape = tuple(block_shape) if isinstance(block_shape, (tuple, list)) else ()
-    if len(shape) != 2 or not all(isinstance(size, int) and size > 0 for size in shape):
+    shape = tuple(block_shape) if isinstance(block_shape, (tuple, list, np.ndarray)) else ()
+    if len(shape) != 2 or not all(isinstance(size, (int, np.integer)) and size > 0 for size in shape):
         raise InputError(
             "block_shape must be two positive integers (inputs, outputs), such as (1, 1) or (16, 1): "
             f"got {block_shape!r}"
         )
-    return shape
+    return int(shape[0]), int(shape[1])
 
 
 @keras.saving.register_keras_serializable("tfsparsecap")

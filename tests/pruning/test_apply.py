@@ -197,6 +197,44 @@ def test_skipping_a_layer_skips_its_sublayers():
     assert len(gated_layers(model)) == 2
 
 
+def test_skip_takes_layers_and_patterns_too():
+    for skip in (lambda layer: layer, lambda layer: [layer], lambda layer: f"{layer.name[:-1]}*"):
+        model = sequential()
+        model.layers[-1].name = "output"
+        prune(model, Supermask(0.5, total_steps=10), skip=skip(model.layers[-1]))
+        assert [type(layer).__name__ for layer in model.layers] == ["Flatten", "GatedDense", "Dense"]
+
+
+class Tied(keras.layers.Layer):
+    def __init__(self, table, **options):
+        super().__init__(**options)
+        self.table = table
+
+    def call(self, inputs):
+        return keras.ops.matmul(inputs, keras.ops.transpose(self.table))
+
+
+@pytest.mark.parametrize("user", ["layer", "operation"])
+def test_a_weight_that_something_else_reads_without_its_gates_gets_none(user):
+    tokens = keras.Input((4,), dtype="int32")
+    embedding = keras.layers.Embedding(40, 32, name="words")
+    x = keras.layers.Dense(32, name="hidden")(embedding(tokens))
+    if user == "layer":
+        outputs = Tied(embedding.embeddings, name="scores")(x)
+    else:
+        outputs = keras.ops.einsum("btd,vd->btv", x, embedding.embeddings)
+    model = keras.Model(tokens, outputs)
+    with pytest.warns(UserWarning, match=r"words/embeddings \(1280 weights; .* uses its embeddings, too\)"):
+        prune(model, Supermask(0.5, total_steps=10))
+    assert [layer.name for layer in gated_layers(model)] == ["hidden"]
+
+
+def test_gates_that_exist_keep_their_blocks_with_a_warning():
+    model = keras.models.clone_model(prune(sequential(), Supermask(0.5, total_steps=10)))
+    with pytest.warns(UserWarning, match=r"dense\w* has blocks of \(1, 1\), .* strip_pruning"):
+        prune(model, Supermask(0.5, total_steps=10, block_shape=(4, 1)))
+
+
 def frozen_below():
     """A model whose layers are all frozen except the output layer."""
     below = keras.Sequential(
@@ -347,7 +385,10 @@ def of_own_class():
         ),
         (lambda method: prune("model.keras", method), "takes a Keras 3 model"),
         (lambda method: prune(sequential(), method, sparsity=0.7), "pass them to Supermask"),
-        (lambda method: prune(sequential(), method, skip="no_such"), r"\['no_such'\]"),
+        (lambda method: prune(sequential(), method, skip="no_such"), "'no_such', but"),
+        (lambda method: prune(sequential(), method, skip=3), "skip contains 3: give layers"),
+        (lambda method: prune(of_own_class(), method, skip="special"), "special, which has gates"),
+        (lambda method: strip_pruning(prune(nested(), method).get_layer("inner")), "inner is a part of"),
         (lambda method: strip_pruning(with_lora()), "LoRA"),
         (lambda method: strip_pruning(of_own_class()), "special is a Mine"),
     ],

@@ -5,6 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning import PruningMethod, Relevance, Supermask, prune, strip_pruning
@@ -179,6 +180,29 @@ def test_a_layer_is_named_in_the_epoch_that_empties_it():
 
 
 @pytest.mark.slow
+class TwoOptimizers(keras.Sequential):
+    def compile(self, first, second):
+        super().compile(loss="mse")
+        self.first, self.second = first, second
+
+    def train_step(self, data):
+        for optimizer, layer in zip((self.first, self.second), self.layers, strict=True):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(data[0], training=True) - data[1]))
+            variables = layer.trainable_variables
+            optimizer.apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
+        return {"loss": loss}
+
+
+def test_a_training_with_other_optimizers_is_named_after_its_first_epoch():
+    model = TwoOptimizers([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(2)], name="pair")
+    prune(model, Supermask(0.5, total_steps=4))
+    model.compile(keras.optimizers.SGD(), keras.optimizers.SGD())
+    with pytest.warns(UserWarning, match="an epoch of training has not pruned pair") as caught:
+        model.fit(tf.ones([4, 4]), tf.ones([4, 2]), epochs=2, verbose=0)
+    assert sum("an epoch of" in str(warning.message) for warning in caught) == 1
+
+
 def test_other_trainings_are_quiet_and_keep_their_callbacks():
     seen = []
     own = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(epoch))

@@ -3,12 +3,13 @@
 import contextlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
+from tfsparsecap.core.chosen_layers import entries_of, is_meant
 from tfsparsecap.core.model_call import check_model
 from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import INITIAL_LOGIT, Gate, gated_layers, gates
@@ -27,6 +28,7 @@ from tfsparsecap.pruning.pruned_model import (
 
 #: `prune` warns of matrices without gates from this number of weights and this share of the model's on.
 WARNED_SIZE, WARNED_SHARE = 1024, 0.01
+Skip: TypeAlias = str | keras.Layer | Iterable[str | keras.Layer]
 _SKIPPED, _FROZEN = "skipped", "it is not trainable"
 
 
@@ -34,7 +36,7 @@ def prune(
     model: keras.Model,
     method: PruningMethod | str,
     *,
-    skip: str | Iterable[str] = (),
+    skip: Skip = (),
     prune_frozen: bool = False,
     **options: Any,
 ) -> keras.Model:
@@ -62,8 +64,8 @@ def prune(
     Args:
         model: a built Keras 3 model.
         method: a pruning method, or its name with `options` for its arguments.
-        skip: names (or ends of paths, such as `"decoder/output"`) of layers to skip, including the layers
-            inside them.
+        skip: layers to skip, including the layers inside them, or their names, ends of their paths, such as
+            `"decoder/output"`, or patterns of these, such as `"stem_*"`.
         prune_frozen: also add gates to layers that are not trainable. Their weights do not change, and their
             batch normalisation stays in inference mode, but their gates learn, even if the layers become
             trainable later. This prunes a pretrained network without training it.
@@ -74,9 +76,9 @@ def prune(
         names large matrices that stay dense because their layers cannot be pruned.
 
     Raises:
-        InputError: the model is not built, is already pruned, or has nothing to prune; the method cannot
-            reach its target; or the model is compiled with an optimizer that has no configuration. The model
-            is then unchanged.
+        InputError: the model is not built, is already pruned, or has nothing to prune; `skip` names no layer,
+            or one that has gates; the method cannot reach its target; or the model is compiled with an
+            optimizer that has no configuration. The model is then unchanged.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(2)]
@@ -106,6 +108,18 @@ def prune(
         undo.pop_all()
         method.ungated_layers = ungated_layers
         make_pruned(model, method, optimizer)
+    others = {
+        layer.path or layer.name: layer.block_shape
+        for layer in gated_layers(model)
+        if layer.block_shape != method.block_shape != (1, 1)
+        and any(not gate.fixed for gate in layer.gate_of.values())
+    }
+    if others:
+        warn_caller(
+            f"block_shape={method.block_shape} does not change gates that exist already: "
+            + ", ".join(f"{path} has blocks of {shape}" for path, shape in others.items())
+            + "; call strip_pruning on the model before prune to replace them"
+        )
     dense = _large_dense_weights(model, ungated_layers)
     if dense:
         warn_caller(
@@ -116,9 +130,7 @@ def prune(
     return model
 
 
-def fix_zeros(
-    model: keras.Model, *, skip: str | Iterable[str] = (), block_shape: Sequence[int] = (1, 1)
-) -> keras.Model:
+def fix_zeros(model: keras.Model, *, skip: Skip = (), block_shape: Sequence[int] = (1, 1)) -> keras.Model:
     """Adds gates that never change: closed if all weights of a block are zero.
 
     For a model with one part that is already pruned and another part to prune: `prune` does not change
@@ -126,14 +138,14 @@ def fix_zeros(
 
     Args:
         model: a built Keras 3 model.
-        skip: names of layers to skip, as in `prune`.
+        skip: layers to skip, as in `prune`.
         block_shape: (inputs, outputs) of a block.
 
     Returns:
         `model`.
 
     Raises:
-        InputError: `skip` contains a name that no layer has.
+        InputError: `skip` names no layer, or one that has gates.
 
     Examples:
         >>> layers = [keras.Input((8,)), keras.layers.Dense(64, name="old"), keras.layers.Dense(2)]
@@ -166,7 +178,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         `model`, with stock layers only.
 
     Raises:
-        InputError: a gated layer has no stock form, or has LoRA weights. The model is then unchanged.
+        InputError: the model is a part of a pruned model, or a gated layer has no stock form or has LoRA
+            weights. The model is then unchanged.
 
     Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
@@ -175,6 +188,12 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         True
     """
     parts = keras_internals.nested_layers(model)
+    own = gates(model)
+    if any(id(gate) not in set(map(id, own)) for other in own if other.owner for gate in other.owner.gates):
+        raise InputError(
+            f"{model.name} is a part of a pruned model: call strip_pruning on the whole model, which also"
+            " restores this part"
+        )
     for layer in gated_layers(model):
         check_stock_form(layer)
     for part in parts:
@@ -184,7 +203,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
             warn_of_emptied(part.name, method)
             if warning is not None:
                 warn_caller(warning if part is model else f"{part.name}: {warning}")
-    unused = [gate for gate in gates(model) if gate.owner is None and not gate.fixed]
+    unused = [gate for gate in own if gate.owner is None and not gate.fixed]
     detached = any(isinstance(part, PrunedModel) for part in parts)  # a method was detached on purpose
     if unused and not detached and all(float(gate.open_count()) == gate.size for gate in unused):
         warn_caller(
@@ -200,17 +219,26 @@ def strip_pruning(model: keras.Model) -> keras.Model:
 
 
 def _sort_layers(
-    model: keras.Model, skip: str | Iterable[str], prune_frozen: bool = False
+    model: keras.Model, skip: Skip, prune_frozen: bool = False
 ) -> tuple[list[keras.Layer], dict[str, str]]:
     """Returns the layers to add gates to, and path -> reason for the other layers with weights."""
-    skipped = _named(model, (skip,) if isinstance(skip, str) else tuple(skip))
+    skipped, users = _skipped(model, skip), _users(model)
     chosen, ungated_layers = {}, {}
     for layer in keras_internals.nested_layers(model):
+        if id(layer) in skipped and any(not gate.fixed for gate in getattr(layer, "gate_of", {}).values()):
+            raise InputError(
+                f"skip contains {layer.path or layer.name}, which has gates: call strip_pruning on the model"
+                " before prune, or create it as a stock layer"
+            )
         if isinstance(layer, (Gate, GatedLayer)) or not (
             keras_internals.own_weights(layer) or type(layer) in GATED_FORMS
         ):
             continue
         reason = _SKIPPED if id(layer) in skipped else _obstacle(layer, prune_frozen)
+        for weight in keras_internals.own_weights(layer) if reason is None else ():
+            other = next((user for user in users[id(weight)] if user is not layer), None)
+            if other is not None:  # it would read the weight without the gates
+                reason = f"{other.name} uses its {weight.name}, too"
         if reason is None:
             chosen[id(layer)] = layer
         else:
@@ -253,21 +281,35 @@ def _large_dense_weights(model: keras.Model, ungated_layers: dict[str, str]) -> 
     return list(dict.fromkeys(listed))
 
 
-def _named(model: keras.Model, names: tuple[str, ...]) -> set[int]:
-    """Returns the ids of the layers with these names, and of all layers inside them."""
-    named: set[int] = set()
-    unknown = list(names)
-    for layer in keras_internals.nested_layers(model, include_self=False):
-        path = layer.path or layer.name
-        for name in names:
-            if layer.name == name or path == name or path.endswith(f"/{name}"):
-                named.update(id(part) for part in keras_internals.nested_layers(layer))
-                unknown = [other for other in unknown if other != name]
-    if unknown:
-        raise InputError(
-            f"skip contains {unknown}, but {model.name} has no such layers: use names as in model.summary()"
-        )
-    return named
+def _skipped(model: keras.Model, skip: Skip) -> set[int]:
+    """Returns the ids of the layers that `skip` names, and of all layers inside them."""
+    skipped: set[int] = set()
+    layers = keras_internals.nested_layers(model, include_self=False)
+    for entry in entries_of(skip):
+        meant = [layer for layer in layers if is_meant(layer, entry)]
+        if not meant:
+            name = entry if isinstance(entry, str) else entry.name
+            raise InputError(
+                f"skip contains {name!r}, but {model.name} has no such layer: use names as in model.summary()"
+            )
+        skipped.update(id(part) for layer in meant for part in keras_internals.nested_layers(layer))
+    return skipped
+
+
+def _users(model: keras.Model) -> dict[int, list[Any]]:
+    """Returns id of a variable -> the layers that have it, and the operations that take it as an argument."""
+    users: dict[int, list[Any]] = {}
+    for layer in keras_internals.nested_layers(model):
+        # This one changes the raw weights of the layer inside.
+        is_user = not isinstance(layer, keras.layers.SpectralNormalization)
+        reads = [(layer, keras_internals.own_weights(layer))] if is_user else []
+        functional = keras_internals.functional_of(layer)
+        for node in keras_internals.functional_nodes(functional) if functional is not None else ():
+            reads.append((node.operation, keras.tree.flatten((node.arguments.args, node.arguments.kwargs))))
+        for user, values in reads:
+            for value in values:
+                users.setdefault(id(value), []).append(user)
+    return users
 
 
 def _strategy_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:

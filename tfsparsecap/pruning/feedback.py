@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfsparsecap.core.keras_internals import restart_averages
 from tfsparsecap.errors import InputError, warn_caller
@@ -151,6 +152,8 @@ def warn_of_emptied(
 class WatchEmptied(keras.callbacks.Callback):
     """Warns at the end of the epoch in which pruning has emptied a layer, once for each layer.
 
+    It also warns after the first epoch if no optimizer step has reached the method.
+
     `fit` of a pruned model adds it.
 
     Args:
@@ -165,8 +168,15 @@ class WatchEmptied(keras.callbacks.Callback):
     def __init__(self, name: str, method: PruningMethod) -> None:
         super().__init__()
         self._name, self._method, self._warned_paths = name, method, frozenset[str]()
+        self._has_steps = False
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if not self._has_steps and not int(tf.convert_to_tensor(self._method.steps_done)):
+            warn_caller(
+                f"an epoch of training has not pruned {self._name}, because another optimizer updates it:"
+                " train with the one of compile, or with those that model.pruning.wrap(optimizer) returns"
+            )
+        self._has_steps = True
         self._warned_paths = warn_of_emptied(self._name, self._method, self._warned_paths)
 
 

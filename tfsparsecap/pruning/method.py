@@ -294,9 +294,10 @@ class PruningMethod:
         if not steps:
             if reached > 0 or target <= 0.01:  # closed by prune, or loaded without the optimizer's state
                 return None
+            long = "" if total is None else f" for total_steps={total}"
             return (
                 f"the model was not trained after prune, so its sparsity is 0.0% instead of {target:.1%}:"
-                f" train it first{'' if total is None else f', for total_steps={total}'}"
+                f" train it first{long}, with fit or the optimizer that model.pruning.wrap(optimizer) returns"
             )
         complete = self.complete_after
         coarsest = max(gate.block_size for gate in self.gates) / max(1, self.moving_size)

@@ -1,6 +1,5 @@
 """Analysis of a model: which channels are removed together, and which stay whole."""
 
-import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.core import keras_internals
+from tfsparsecap.core.chosen_layers import is_meant
 from tfsparsecap.core.keras_internals import nested_layers
 from tfsparsecap.errors import InputError
 from tfsparsecap.slimming.labels import ChannelSource, Labels
@@ -75,27 +75,20 @@ def skipped(graph: Graph, model: keras.Model, skip: Iterable[str | keras.Layer])
         inside = [
             operation
             for nested in models
-            if _is_meant(nested, entry)
+            if is_meant(nested, entry)
             for operation in trace(nested).operations()
             if isinstance(operation, keras.Layer)
         ]
         operations = [
             operation
             for operation in graph.operations()
-            if _is_meant(operation, entry) or any(operation is layer for layer in inside)
+            if is_meant(operation, entry) or any(operation is layer for layer in inside)
         ]
         name = entry if isinstance(entry, str) else entry.name
         if not operations:
             raise InputError(f"skip contains {name!r}, but {graph.name} has no such layer: check it")
         operations_of[name] = operations
     return operations_of
-
-
-def _is_meant(operation: Any, entry: str | keras.Layer) -> bool:
-    """Whether an entry of `skip` is the operation, its name, or a pattern that its name matches."""
-    if isinstance(entry, str):
-        return fnmatch.fnmatchcase(operation.name, entry)
-    return operation is entry
 
 
 class Analysis:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
+from tfsparsecap.core.chosen_layers import entries_of
 from tfsparsecap.errors import InputError, check_number, check_whole, unknown_name
 from tfsparsecap.slimming.channel_choice import BUDGETS
 from tfsparsecap.slimming.importance import CRITERIA
@@ -52,7 +53,7 @@ class Options:
                 f'latency= does nothing with the budget "{self.budget}": leave it out, or give'
                 ' budget="latency"'
             )
-        object.__setattr__(self, "skip", _skip(self.skip))
+        object.__setattr__(self, "skip", entries_of(self.skip))
         object.__setattr__(self, "samples", _repeatable(self.samples))
 
     def measured(self, model: keras.Model) -> float:
@@ -87,15 +88,6 @@ class Options:
                     f"{field.name}= does nothing with ratio=None, which removes only channels that no kernel"
                     " uses: leave one of the two out"
                 )
-
-
-def _skip(skip: Any) -> tuple[str | keras.Layer, ...]:
-    is_one = isinstance(skip, (str, keras.Layer)) or not isinstance(skip, Iterable)
-    entries = (skip,) if is_one else tuple(skip)
-    for entry in entries:
-        if not isinstance(entry, (str, keras.Layer)):
-            raise InputError(f"skip contains {entry!r:.100}: give layers, or names or patterns of names")
-    return entries
 
 
 def _repeatable(samples: Any) -> Any:
