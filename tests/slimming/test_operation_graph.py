@@ -153,6 +153,59 @@ def with_mask():
     return keras.Model([inputs, mask], inner(inputs, mask=mask), name="outer")
 
 
+@keras.saving.register_keras_serializable("operation_graph")
+class Reading(layers.Layer):
+    """Multiplies by the table of another layer."""
+
+    def __init__(self, embedding, **options):
+        super().__init__(**options)
+        self.embedding = embedding
+
+    def call(self, inputs):
+        return ops.matmul(inputs, ops.transpose(self.embedding.embeddings))
+
+    def get_config(self):
+        return super().get_config() | {"embedding": keras.saving.serialize_keras_object(self.embedding)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("embedding")), **config)
+
+
+def words(head):
+    """A model whose last operation, `head(embedding, features)`, shares a table with the first."""
+    inputs, embedding = keras.Input((6,), dtype="int32"), layers.Embedding(50, 16, name="words")
+    features = layers.Dense(16, name="features")(layers.LSTM(32, return_sequences=True)(embedding(inputs)))
+    return keras.Model(inputs, head(embedding, features), name="tied")
+
+
+def of_lambda(**options):
+    def head(embedding, x):
+        function = lambda v: ops.matmul(v, ops.transpose(embedding.embeddings))  # noqa: E731
+        return layers.Lambda(function, name="head", **options)(x)
+
+    return words(head)
+
+
+def of_einsum():
+    return words(lambda embedding, x: ops.einsum("btd,vd->btv", x, embedding.embeddings))
+
+
+def test_a_layer_that_is_called_twice_may_tie_weights():
+    inputs, table = keras.Input((6,), dtype="int32"), layers.ReversibleEmbedding(50, 16, name="table")
+    hidden = layers.LSTM(32, return_sequences=True)(table(inputs))
+    model = keras.Model(inputs, table(layers.Dense(16)(hidden), reverse=True))
+    analysis, x = Analysis(trace(model)), np.arange(6)[None]
+    copy = rebuild(analysis, analysis.alive(np.array([], int)))[0]
+    np.testing.assert_array_equal(copy(x), model(x))
+    table.embeddings.assign(0 * table.embeddings)
+    assert np.asarray(copy(x)).any()
+    copied = copy.get_layer("table").embeddings
+    copied.assign(0 * copied)
+    assert not np.asarray(copy(x)).any()
+
+
+TIED = "of tied uses the weight words/embeddings of words, which copies of the two would not share: let one"
 USES = "call method of subclassed uses the weight subclassed/"
 
 
@@ -178,6 +231,10 @@ def quantized():
         ),
         (lambda: "model", r"takes a Keras 3 model, not a builtins.str"),
         (lambda: keras.Sequential([layers.Dense(2)]), "is not built, so it has no weights"),
+        (of_lambda, f"^head {TIED}"),
+        (lambda: of_lambda(output_shape=(6, 50)), f"^head {TIED}"),
+        (of_einsum, f"^einsum.* {TIED}"),
+        (lambda: words(lambda embedding, x: Reading(embedding, name="head")(x)), f"^head {TIED}"),
         (quantized, r"was quantized by Keras \(two\): use it as it was before model\.quantize"),
     ],
 )

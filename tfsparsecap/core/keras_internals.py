@@ -146,14 +146,14 @@ def limited_weights(size: int) -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def recorded_reads() -> Iterator[list[keras.Variable]]:
-    """Lists the variables whose values this thread reads in the block outside of any layer call."""
+def recorded_reads(in_layers: bool = False) -> Iterator[list[keras.Variable]]:
+    """Lists the variables whose values this thread reads in the block, by default outside of layer calls."""
     with _REPLACING:
         getter, thread = keras.Variable.value.fget, threading.get_ident()
         variables: list[keras.Variable] = []
 
         def value(self: keras.Variable) -> Any:
-            if threading.get_ident() == thread and call_context() is None:
+            if threading.get_ident() == thread and (in_layers or call_context() is None):
                 variables.append(self)
             return getter(self)
 

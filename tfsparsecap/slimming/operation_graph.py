@@ -1,5 +1,6 @@
 """The graph of a model: calls of layers and operations, and the tensors between them."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,7 +129,8 @@ def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
     """Returns the graph of a functional, sequential or traceable subclassed model.
 
     Raises:
-        InputError: the model is not a Keras model, is not built, or calls TensorFlow directly.
+        InputError: the model is not a Keras model, is not built, calls TensorFlow directly, or two
+            layers use the same weight.
     """
     check_built(model, what)
     functional = keras_internals.functional_of(model) or _traced(model)
@@ -151,6 +153,7 @@ def trace(model: keras.Model, what: str = "sc.slim") -> Graph:
     graph.output_names = tuple(functional.output_names)
     graph.is_sequential = isinstance(model, keras.Sequential) and not nested
     _infer_shapes(graph, originals)
+    _check_weights(graph, originals)
     return graph
 
 
@@ -290,6 +293,10 @@ def _are_tokens(functional: Any, symbolic: keras.KerasTensor) -> bool:
     return looked_up
 
 
+#: What an operation raises if it does not take the sizes that stand for unknown ones.
+_SPEC_ERRORS = (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError)
+
+
 def _infer_shapes(graph: Graph, originals: list[Any]) -> None:
     shapes: list[tuple[int, ...] | None] = [None] * len(originals)
     for index, layer in graph.input_layers.items():
@@ -309,8 +316,40 @@ def _infer_shapes(graph: Graph, originals: list[Any]) -> None:
         try:
             outputs = keras.tree.flatten(node.operation.compute_output_spec(*args, **kwargs))
             new = [output.shape for output in outputs]
-        except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError):
+        except _SPEC_ERRORS:
             new = [originals[index].shape for index in node.outputs]
         for index, shape in zip(node.outputs, new, strict=True):
             shapes[index] = tuple(1 if size is None else int(size) for size in shape)
     graph.shapes = [shape if shape is not None else () for shape in shapes]
+
+
+def _check_weights(graph: Graph, originals: list[Any]) -> None:
+    """Checks that each weight is used by one layer only: copies of two would have one each."""
+    owners: dict[int, Any] = {}
+    for operation in graph.operations():
+        for weight in getattr(operation, "weights", ()):
+            _check_owner(graph, owners.setdefault(id(weight), operation), operation, weight)
+
+    def spec(index: int) -> Any:
+        return keras.KerasTensor(graph.shapes[index], originals[index].dtype)
+
+    for node in graph.nodes:
+        used = keras.tree.flatten((node.args, node.kwargs))
+        if isinstance(node.operation, keras.layers.Lambda):
+            args, kwargs = replace_refs((node.args, node.kwargs), spec)
+            with keras_internals.recorded_reads(in_layers=True) as read, contextlib.suppress(*_SPEC_ERRORS):
+                # Unlike that of Lambda, it calls the function even if the output shape is given.
+                keras.Operation.compute_output_spec(node.operation, *args, **kwargs)
+            used += read
+        for leaf in used:
+            if id(leaf) in owners:
+                _check_owner(graph, owners[id(leaf)], node.operation, leaf)
+
+
+def _check_owner(graph: Graph, owner: Any, user: Any, weight: keras.Variable) -> None:
+    if owner is not user:
+        raise InputError(
+            f"{user.name} of {graph.name} uses the weight {weight.path} of {owner.name}, which copies of the"
+            " two would not share: let one layer compute both and call it twice, such as"
+            " keras.layers.ReversibleEmbedding, or a layer of your own"
+        )
