@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 from tfsparsecap.errors import InputError
@@ -22,8 +23,6 @@ class Traceable(keras.Model):
 
 class Untraceable(Traceable):
     def call(self, inputs):
-        import tensorflow as tf
-
         return tf.math.tanh(self.second(self.first(inputs)))
 
 
@@ -134,6 +133,17 @@ def test_unknown_lengths_are_assumed_and_noted():
     graph = trace(keras.Model(inputs, layers.Conv2D(4, 3, 2)(inputs)))
     assert graph.shapes[-1] == (1, 111, 111, 4)
     assert graph.notes == ["multiply-adds are counted for a length of 224 of images"]
+
+
+def test_lengths_that_a_layer_does_not_know_are_those_of_its_result():
+    inputs = keras.Input((6, 8))
+    wide = layers.EinsumDense("abc,cd->abd", output_shape=(None, 64))(inputs)
+    graph = trace(keras.Model(inputs, layers.Reshape((48, 8))(wide)))
+    assert graph.shapes == [(1, 6, 8), (1, 6, 64), (1, 48, 8)] and not graph.notes
+    positive = layers.Lambda(lambda x: tf.boolean_mask(x, ops.max(x, -1) > 0)[None], name="positive")
+    graph = trace(keras.Model(inputs, layers.Dense(2)(positive(inputs))))
+    assert graph.shapes[1:] == [(1, 1, 8), (1, 1, 2)]
+    assert graph.notes == ["multiply-adds are counted for a length of 1 where positive returns any length"]
 
 
 class Deciding(Traceable):

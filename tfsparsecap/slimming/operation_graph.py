@@ -313,14 +313,30 @@ def _infer_shapes(graph: Graph, originals: list[Any]) -> None:
             return keras.KerasTensor(shapes[index], originals[index].dtype)
 
         args, kwargs = replace_refs((node.args, node.kwargs), spec)
-        try:
-            outputs = keras.tree.flatten(node.operation.compute_output_spec(*args, **kwargs))
-            new = [output.shape for output in outputs]
-        except _SPEC_ERRORS:
+        new = _output_shapes(node.operation, args, kwargs)
+        if new is None:
             new = [originals[index].shape for index in node.outputs]
+        if any(None in shape[1:] for shape in new):
+            note = (
+                f"multiply-adds are counted for a length of 1 where {node.operation.name} returns any length"
+            )
+            graph.notes += [note] if note not in graph.notes else []
         for index, shape in zip(node.outputs, new, strict=True):
             shapes[index] = tuple(1 if size is None else int(size) for size in shape)
     graph.shapes = [shape if shape is not None else () for shape in shapes]
+
+
+def _output_shapes(operation: Any, args: Any, kwargs: Any) -> list[tuple[int | None, ...]] | None:
+    """Shapes of what a call returns; None if it cannot be inferred."""
+    shapes = None
+    # The second calls the layer: `EinsumDense` has a length of None in its configuration.
+    for infer in (type(operation).compute_output_spec, keras.Operation.compute_output_spec):
+        with contextlib.suppress(*_SPEC_ERRORS):
+            outputs = keras.tree.flatten(infer(operation, *args, **kwargs))
+            shapes = [tuple(output.shape) for output in outputs]
+            if not any(None in shape[1:] for shape in shapes):
+                break
+    return shapes
 
 
 def _check_weights(graph: Graph, originals: list[Any]) -> None:
