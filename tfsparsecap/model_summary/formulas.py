@@ -13,6 +13,11 @@ from tfsparsecap.core import keras_internals
 #: layer does not have are ignored. `PRODUCT` -> multiply-adds of two activations, such as attention scores.
 Uses = dict[str, int]
 PRODUCT = ""
+#: Classes of functions of `keras.ops` that multiply matrices; in functional models they are not layers.
+PRODUCT_OPERATIONS = {
+    "Conv", "ConvTranspose", "DepthwiseConv", "Dot", "Einsum", "Inner", "Matmul", "SeparableConv",
+    "Tensordot", "Vdot",
+}  # fmt: skip
 #: `formula(layer, arguments by name, output) -> Uses`. Raises ValueError if a shape is not known.
 Formula = Callable[[keras.Layer, dict[str, Any], object], Uses]
 

@@ -14,11 +14,13 @@ import tensorflow as tf
 from tfsparsecap.core import keras_internals
 from tfsparsecap.core.model_call import CALL_ERRORS, model_call
 from tfsparsecap.errors import InputError, first_line
-from tfsparsecap.model_summary.formulas import cells_of, formula_of, has_uncounted_operations, method_of
-
-#: Functions of `keras.ops` that multiply matrices; in functional models they are not layers.
-_OPERATIONS = {"Conv", "ConvTranspose", "DepthwiseConv", "Dot", "Einsum", "Inner", "Matmul", "SeparableConv"}
-_OPERATIONS |= {"Tensordot", "Vdot"}
+from tfsparsecap.model_summary.formulas import (
+    PRODUCT_OPERATIONS,
+    cells_of,
+    formula_of,
+    has_uncounted_operations,
+    method_of,
+)
 
 
 @dataclass
@@ -95,7 +97,7 @@ def parts_of(
     notes = [f"batches have a fixed size: FLOPs are of {batch} examples"] if batch > 1 else []
     for layer in layers:
         for operation in getattr(layer, "operations", []):
-            if not isinstance(operation, keras.Layer) and type(operation).__name__ in _OPERATIONS:
+            if not isinstance(operation, keras.Layer) and type(operation).__name__ in PRODUCT_OPERATIONS:
                 notes.append(f"FLOPs of {operation.name}, an operation of {layer.name}, are not counted")
     return Forward((("example", calls, 1),), "one example", tuple(notes))
 

@@ -58,7 +58,7 @@ class ChannelCosts:
         self._seconds: list[_Term] = []
         sources = dict.fromkeys(source for group in analysis.groups for source in group.sources)
         self._channels = [np.arange(source.first, source.first + source.count) for source in sources]
-        #: Names of layers whose multiply-adds are not known.
+        #: Names of layers and operations whose multiply-adds are not known.
         self.uncounted: list[str] = []
         for operation in analysis.graph.operations():
             if isinstance(operation, keras.Layer):
@@ -110,15 +110,17 @@ class ChannelCosts:
 
     def _products_of(self, analysis: Analysis, node: Node) -> list[_Term]:
         shapes, operation, info = analysis.graph.shapes, node.operation, analysis.info(node.operation)
+        if node.outputs[0] in info.products:
+            return [self._term(*product) for product in info.products[node.outputs[0]]]
         if not isinstance(operation, keras.Layer):
             if type(operation).__name__ != "Matmul":
+                if type(operation).__name__ in formulas.PRODUCT_OPERATIONS:
+                    self.uncounted.append(operation.name)
                 return []
             first = node.inputs[0]
             out = node.outputs[0]
             every = (*shapes[out], shapes[first][-1])
             return [self._term(1, every, (*analysis.axes[out], analysis.axes[first][-1]))]
-        if node.outputs[0] in info.products:
-            return [self._term(*product) for product in info.products[node.outputs[0]]]
         parts = [operation]
         if isinstance(operation, layers.Bidirectional):
             parts = [operation.forward_layer, operation.backward_layer]

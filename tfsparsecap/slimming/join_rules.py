@@ -150,7 +150,9 @@ def einsum(scope: Scope) -> None:
         return unknown(scope)
     terms, result = subscripts.split("->")
     axes_of: dict[str, list[Axis]] = {}
+    lengths: dict[str, int] = {}
     for term, operand in zip(terms.split(","), operands, strict=True):
+        lengths |= zip(term, scope.shape(operand.index), strict=True)
         for letter, axis in zip(term, scope.axes(operand.index), strict=True):
             axes_of.setdefault(letter, []).append(axis)
     labels_of: dict[str, Any] = {}
@@ -164,6 +166,8 @@ def einsum(scope: Scope) -> None:
         if letter not in result:
             scope.labels.mix(labelled[0])
         labels_of[letter] = labelled[0]
+    if len(operands) < 3:  # of more, it depends on the order; one alone is not multiplied
+        scope.count(len(operands) - 1, lengths.values(), tuple(map(labels_of.get, lengths)))
     scope.emit([labels_of.get(letter) for letter in result])
 
 
