@@ -54,7 +54,7 @@ def export_model(
             what it was built with. The rows of arrays are the default of `samples`.
         batch: batch size of the file of any other model, or None for any (the caller resizes the input).
         samples: inputs for the comparison, each with a leading axis of size 1, or `batch`: a list of
-            dictionaries, a data set, or for one input an array [N, ...] of N inputs, see
+            dictionaries, a data set, or an array [N, ...] for each input of the model, see
             `samples.as_samples`; synthetic by default. With two or more, a convolutional network becomes
             int8, weights and activations, in formats with int8 weights: every second one is for calibration.
             Activations, or weights too, stay float if outputs for the others differ too much.

@@ -78,13 +78,14 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
     """Given inputs as a list of dictionaries.
 
     Args:
-        samples: dictionaries of arrays by name, of the file's inputs or the Keras model's, arrays if there is
-            one input, or tuples that start with one of them, such as the batches (inputs, targets) of a data
-            set: a list or any other iterable, which is read once, up to `MOST_READ` samples. One array
-            [N, ...] contains N inputs.
+        samples: all inputs, or a list or any other iterable of batches of them, which is read once, up to
+            `MOST_READ` samples. Inputs are a dictionary of arrays [N, ...] by name, of the file's inputs or
+            the Keras model's, a list or tuple of arrays in the order of `inputs` if there are several, or an
+            array if there is one. A batch may also be a tuple that starts with inputs, such as (inputs,
+            targets) of a data set.
         inputs: names, shapes and dtypes of what is expected. Batches that are larger than the first axis are
             split; the rows that remain are not used, nor are smaller batches behind the first sample. If it
-            can have any size, only one array [N, ...] is split, into batches of 1. Numbers for an input of
+            can have any size, only all inputs are split, into batches of 1. Numbers for an input of
             floating-point numbers get its type.
 
     Returns:
@@ -99,18 +100,21 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         (5, (1, 8))
     """
     size = next(iter(inputs.values())).shape[0]
-    if _is_array(samples):
+    if _is_array(samples) or isinstance(samples, Mapping) or _are_arrays(samples, len(inputs)):
         samples, size = [samples], size or 1
-    if not isinstance(samples, Iterable) or isinstance(samples, (str, bytes, Mapping)):
+    if not isinstance(samples, Iterable) or isinstance(samples, (str, bytes)):
         raise InputError(
             f"samples is {type(samples).__name__}: give a list of dictionaries with an array for each of"
             f" {[*inputs]}"
         )
     batches: list[Sample] = []
     for number, item in enumerate(samples):
-        sample = item[0] if isinstance(item, (tuple, list)) and item else item
+        has_more = isinstance(item, (tuple, list)) and item and not _are_arrays(item, len(inputs))
+        sample = item[0] if has_more else item
         if _is_array(sample) and len(inputs) == 1:
-            sample = {name: np.asarray(sample) for name in inputs}
+            sample = [sample]
+        if isinstance(sample, (tuple, list)) and len(sample) == len(inputs):
+            sample = dict(zip(inputs, sample, strict=True))
         if not isinstance(sample, Mapping):
             raise InputError(
                 f"sample {number} is {type(sample).__name__}: give a dictionary with an array for each of"
@@ -145,6 +149,11 @@ def _as_input(values: np.ndarray, spec: tf.TensorSpec | None) -> np.ndarray:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or tf.is_tensor(value)
+
+
+def _are_arrays(value: Any, count: int) -> bool:
+    """Whether a value has an array for each of several inputs."""
+    return isinstance(value, (tuple, list)) and len(value) == count > 1 and all(map(_is_array, value))
 
 
 def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]) -> None:

@@ -178,7 +178,7 @@ def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
         ([], "samples are empty"),
         ([{"picture": image}], r"sample 0 is \['picture'\]: give a dictionary"),
         (7, "samples is int: give a list of dictionaries"),
-        ({"image": image}, "samples is dict: give a list"),
+        ({"picture": image}, r"sample 0 is \['picture'\]: give a dictionary"),
         ([[1.0]], "sample 0 is float: give a dictionary"),
         (iter(()), "samples are empty"),
         (image[0], r"image of sample 0 is float32 \[10, 10, 16\]: give"),

@@ -34,7 +34,8 @@ def test_samples_have_the_batch_size_of_the_file():
     samples = as_samples(ROWS, {"x": tf.TensorSpec((2, 4))})
     np.testing.assert_array_equal([sample["x"] for sample in samples], ROWS[:4].reshape(2, 2, 4))
     any_size = {"x": tf.TensorSpec((None, 4))}
-    assert [len(sample["x"]) for sample in as_samples(ROWS, any_size)] == [1] * 5
+    for all_inputs in (ROWS, {"x": ROWS}):
+        assert [len(sample["x"]) for sample in as_samples(all_inputs, any_size)] == [1] * 5
     assert [len(sample["x"]) for sample in as_samples([ROWS, ROWS[:2]], any_size)] == [5, 2]
 
 
@@ -53,6 +54,27 @@ def test_an_array_is_for_models_with_one_input():
     with pytest.raises(InputError, match=r"sample 0 is ndarray: give a dictionary .* \['left', 'right'\]"):
         as_samples(ROWS, inputs)
     assert len(as_samples([{"left": ROWS, "right": ROWS}], inputs)) == 5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [ROWS, -ROWS],
+        {"right": -ROWS, "left": ROWS},
+        [(ROWS[:2], -ROWS[:2]), (ROWS[2:], -ROWS[2:])],
+        [((ROWS, -ROWS), np.zeros(5))],
+        [([ROWS, -ROWS], np.zeros(5), np.ones(5))],
+        tf.data.Dataset.from_tensor_slices((ROWS, -ROWS)).batch(2),
+        tf.data.Dataset.from_tensor_slices(((ROWS, -ROWS), np.zeros(5))).batch(2),
+    ],
+    ids=["arrays", "dictionary", "tuples", "targets", "weights", "dataset", "dataset with targets"],
+)
+def test_several_inputs_are_named_or_in_order(data):
+    inputs = {"left": tf.TensorSpec((1, 4)), "right": tf.TensorSpec((1, 4))}
+    samples = as_samples(data, inputs)
+    check_samples(samples, inputs)
+    np.testing.assert_array_equal([sample["left"] for sample in samples], ROWS[:, None])
+    np.testing.assert_array_equal([sample["right"] for sample in samples], -ROWS[:, None])
 
 
 def test_an_endless_data_set_is_read_in_part():
