@@ -9,11 +9,8 @@ import tensorflow as tf
 from PIL import Image
 
 from tfsparsecap.core.array_files import open_array
-from tfsparsecap.core.model_call import identifier
+from tfsparsecap.core.model_call import MOST_READ, identifier
 from tfsparsecap.errors import InputError
-
-#: Inputs that are read from a file: enough for the calibration and the check.
-MOST_READ = 256
 
 Sample = dict[str, np.ndarray]
 

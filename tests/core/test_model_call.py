@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers
 
 import tfsparsecap as sc
-from tfsparsecap.core.model_call import model_call
+from tfsparsecap.core.model_call import MOST_READ, model_call
 from tfsparsecap.errors import InputError
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
@@ -118,6 +118,7 @@ def test_rows_of_given_arrays_are_examples():
     np.testing.assert_array_equal(call.examples[2]["x"], X[2:])
     assert len(model_call(one(), X, batch=2).examples) == 1
     assert model_call(one(), X, batch=4).examples == model_call(one(), (4,)).examples == ()
+    assert len(model_call(one(), np.tile(X, (99, 1))).examples) == MOST_READ
     doubles = model_call(one(), X.astype("float64"))
     assert doubles.examples[0]["x"].dtype == np.float32
 

@@ -455,6 +455,7 @@ def test_a_model_that_can_be_exported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = check_exportable(around(layers.Dense(16, "swish")))
     assert result.error < 1e-4 and result.samples > 1
+    assert check_exportable(around(layers.Dense(2)), np.ones((64, 8), "float32")).samples == 8
     assert not list(tmp_path.iterdir())
 
 

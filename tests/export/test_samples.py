@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.samples import MOST_READ, as_samples, check_samples, synthetic_samples
+from tfsparsecap_export.samples import as_samples, check_samples, synthetic_samples
 
+from tfsparsecap.core.model_call import MOST_READ
 from tfsparsecap.errors import InputError
 
 ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
