@@ -11,6 +11,7 @@ from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.pruning.apply import prune
 from tfsparsecap.pruning.method import PruningMethod
 from tfsparsecap.slimming.channel_choice import RatioError
+from tfsparsecap.slimming.options import Options
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap_export.encode import DEFAULT_TARGET
 from tfsparsecap_export.encode.costs import kernel_costs
@@ -102,8 +103,8 @@ def prune_to_latency(
         A model with gates. Compile and train it, call `sc.strip_pruning`, and export it for the same target.
 
     Raises:
-        InputError: the budget cannot be met, the target has no costs, or the model cannot be slimmed, pruned
-            or converted.
+        InputError: the budget cannot be met, the target has no costs, an argument is wrong, or the model
+            cannot be slimmed, pruned or converted.
 
     Examples:
         >>> import tfsparsecap as sc
@@ -125,7 +126,6 @@ def prune_to_latency(
             " block_shape=(16, 1))"
         )
     costs = kernel_costs(target)
-    slimming.setdefault("multiple", max(8, method.block_shape[0]))
     zeros = 0.0 if method.block_shape[0] % 16 else method.sparsity
 
     def latency(candidate: keras.Model) -> float:
@@ -133,11 +133,16 @@ def prune_to_latency(
             content = model_graph(candidate, 1, inputs)
         return network_ms(content, costs, int8=True, zeros=zeros)
 
+    own = {"budget": "latency", "latency": latency, "skip": skip}
+    if given := sorted(own.keys() & slimming.keys()):
+        raise InputError(f"prune_to_latency sets {given[0]}= of sc.slim itself: leave it out")
+    slimming = {"multiple": max(8, method.block_shape[0]), **slimming, **own}
+    options = Options.named("prune_to_latency", slimming)  # also if nothing has to be slimmed
     before = latency(model)
     if before > milliseconds:
         ratio = 1 - milliseconds / before
         try:
-            model = slim(model, ratio, budget="latency", latency=latency, skip=skip, **slimming)
+            model = slim(model, ratio, **vars(options))
         except RatioError as error:
             least = before * (1 - (error.nearest or 0.0))
             raise InputError(

@@ -78,6 +78,19 @@ def test_a_budget_that_cannot_be_met_is_refused():
         prune_to_latency(model, 1, blocks(), target="riscv")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keeps": 0.5}, "option of prune_to_latency.*keeps"),
+        ({"keep": 2}, "keep is 2"),
+        ({"budget": "flops"}, "prune_to_latency sets budget= of sc.slim itself: leave it out"),
+    ],
+)
+def test_options_are_checked_also_if_nothing_has_to_be_slimmed(options, message):
+    with pytest.raises(InputError, match=message):
+        pruned_to(perceptron(), 1e6, blocks(), **options)
+
+
 def test_a_model_with_mixed_precision_is_measured_as_float32():
     convolution = layers.Conv2D(4, 3, dtype="mixed_float16")
     model = keras.Sequential([keras.Input((8, 8, 3)), convolution, layers.Flatten(), layers.Dense(2)])
