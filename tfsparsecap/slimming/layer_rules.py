@@ -109,9 +109,8 @@ def separable_convolution(scope: Scope, into: Axis) -> Axis:
     scope.slot(layer.bias, created)
 
     def depthwise(inputs: Any) -> Any:
-        padding = "valid" if layer.padding == "valid" else "same"  # "causal" moves all channels alike
-        options = {"dilation_rate": layer.dilation_rate}
-        return keras.ops.depthwise_conv(inputs, layer.depthwise_kernel, layer.strides, padding, **options)
+        options = {"padding": layer.padding, "dilation_rate": layer.dilation_rate}
+        return keras.ops.depthwise_conv(inputs, layer.depthwise_kernel, layer.strides, **options)
 
     scope.fold(layer.pointwise_kernel, len(spatial), passed, before=depthwise)
     return created
