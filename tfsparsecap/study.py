@@ -118,10 +118,13 @@ def _write(
     from tfsparsecap.papers.plot import plot
     from tfsparsecap.papers.runner import read_result
     from tfsparsecap.papers.score_table import write_tables
+    from tfsparsecap.papers.study_checks import check_same_data
 
     # If one run prunes the encoder, encoder weights are counted for all runs.
     with_encoder = any(run.config.pruning is not None and run.config.pruning.encoder for run in runs)
-    results = [result for run in runs if (result := read_result(run, folder, with_encoder)) is not None]
+    read = [(run, read_result(run, folder, with_encoder)) for run in runs]
+    check_same_data([run for run, result in read if result is not None], folder)
+    results = [result for _, result in read if result is not None]
     if not results:
         return [], []
     title = study.title or study.name

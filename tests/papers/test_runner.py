@@ -14,7 +14,7 @@ from PIL import Image
 from tfsparsecap.errors import InputError
 from tfsparsecap.papers import runner as study_runner
 from tfsparsecap.papers.runner import read_result, run_study
-from tfsparsecap.papers.study_checks import check_data, check_runs
+from tfsparsecap.papers.study_checks import check_data, check_runs, check_same_data
 from tfsparsecap.papers.study_grid import Study, grid
 
 #: Replaces `python -m tfsparsecap.train`: writes the files of a run, and logs when it began and ended.
@@ -275,6 +275,22 @@ def test_a_teacher_outside_the_study_must_be_finished(fake, tmp_path):
     taught = runs_of(tmp_path, {"Dense": {"settings": {"pruning": None, "training.teacher": "nowhere/run"}}})
     with pytest.raises(InputError, match="nowhere/run, which is not a finished run"):
         run_study(taught, tmp_path / "runs" / "s", **quiet)
+
+
+def test_runs_on_different_data_are_refused_before_any_training(fake, tmp_path):
+    folder, methods = tmp_path / "runs" / "s", {"Dense": DENSE, "Hard": {"start_from": "Dense"}}
+    dense, hard, _ = runs_of(tmp_path, methods)
+    run_study([dense, hard], folder, **quiet)
+    for name, digest in (dense.name, "a"), (hard.name, "b"):
+        (folder / name / "data.json").write_text(json.dumps({"data": "photos", "sha256": digest}))
+    with pytest.raises(InputError, match=r"hard-0\.8-s1 was .* other data than .*dense-s1 was.*: restore"):
+        check_same_data([dense, hard], folder)
+    check_same_data([dense], folder)
+    longer = {**methods, "Long": {"settings": {"data.max_length": 30}}}  # other settings, the same data
+    (folder / hard.name / "data.json").unlink()
+    with pytest.raises(InputError, match=r"dense-s1 was trained on other data than there are now"):
+        run_study([dense, hard, *runs_of(tmp_path, longer)[-2:]], folder, **quiet)
+    assert len(fake()) == 4
 
 
 def test_studies_that_cannot_go_on_are_refused(fake, tmp_path):

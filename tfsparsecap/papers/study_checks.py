@@ -1,6 +1,7 @@
 """Checks of a study before its first training, so that no run fails after hours of others."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfsparsecap.captioning.data.records import CaptionData
@@ -63,7 +64,8 @@ def check_data(
         progress: show progress bars.
 
     Raises:
-        InputError: a training would fail before its first step, or the data have no test split.
+        InputError: a training would fail before its first step, the data have no test split, or a run was
+            trained on other data.
     """
     origins = {run.name: run.config for run in runs}
     for run in runs:  # those that it starts from come first
@@ -81,13 +83,49 @@ def check_data(
                 check_same_vocabulary(theirs, tokenizer, f"teacher: the run {run.teacher}")
             _check_encoder(config, study_folder, made)
             _check_method(config, data)
+    check_same_data(runs, study_folder, inputs.digests)
+
+
+def check_same_data(
+    runs: Sequence[GridRun], study_folder: Path, digests: Mapping[str, str] | None = None
+) -> None:
+    """Compares the data that runs with equal data settings were trained on.
+
+    Args:
+        runs: those without a folder, and those of earlier versions, are left out.
+        study_folder: their folder.
+        digests: `CaptionData.digest` of the data as they are now, by `_records_key`.
+
+    Raises:
+        InputError: two runs were trained on different data, or a run on other data than those of `digests`.
+    """
+    seen = {key: ("there are now", digest) for key, digest in (digests or {}).items()}
+    for run in runs:
+        folder = RunFolder(study_folder / run.name)
+        trained_on = folder.data_digest()
+        if trained_on is None:
+            continue
+        other, expected = seen.setdefault(_records_key(run.config), (f"{folder.path} was", trained_on))
+        if trained_on != expected:
+            raise InputError(
+                f"{folder.path} was trained on other data than {other}, so their scores cannot be compared:"
+                " restore the data, remove that folder to train it again, or rename the study"
+            )
+
+
+def _records_key(config: Config) -> str:
+    """Equal for settings that load the same records."""
+    data = config.data
+    about = [data.kind, data.folder, data.on_bad_record, data.options, config.model.encoder is None]
+    return json.dumps(about, default=str, sort_keys=True)
 
 
 class _Inputs:
-    """Data and vocabularies, made once for equal settings."""
+    """Data and vocabularies, made once for equal settings; and digests of the data, by `_records_key`."""
 
     def __init__(self, progress: bool) -> None:
         self._progress = progress
+        self.digests: dict[str, str] = {}
         self._data: dict[str, CaptionData] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -105,6 +143,7 @@ class _Inputs:
             if config.model.encoder is None:
                 region_features(config, data.split("train"), progress=self._progress)
             self._data[key] = data
+            self.digests[_records_key(config)] = data.digest()
         return self._data[key]
 
     def tokenizer(self, config: Config) -> Tokenizer:

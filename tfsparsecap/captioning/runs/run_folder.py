@@ -107,8 +107,13 @@ class RunFolder:
 
     def has_data(self, data: CaptionData) -> bool | None:
         """Whether the run was trained on this data set, or a copy of it; None if that is not known."""
+        trained_on = self.data_digest()
+        return None if trained_on is None else trained_on == data.digest()
+
+    def data_digest(self) -> str | None:
+        """`CaptionData.digest` of what the run was trained on; None if that is not known."""
         trained_on = self._data()
-        return None if trained_on is None else trained_on["sha256"] == data.digest()
+        return None if trained_on is None else trained_on["sha256"]
 
     def check_data(self, data: CaptionData) -> None:
         """Raises InputError if the run was trained on other data."""
