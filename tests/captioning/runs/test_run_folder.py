@@ -43,6 +43,9 @@ def test_a_run_is_resumed_with_the_same_settings_only(tmp_path):
     folder.check(load_config(None, ["data.folder=elsewhere"]), resume=True)
     with pytest.raises(InputError, match=r"has training\.epochs=2, not 7: resume it with its own settings"):
         folder.check(load_config(None, ["training.epochs=7"]), resume=True)
+    # Which epoch is the best, and how much is pruned by a validation score, depends on the images.
+    with pytest.raises(InputError, match=r"has training\.validation_images=200, not 2"):
+        folder.check(load_config(None, ["training.validation_images=2"]), resume=True)
     with pytest.raises(InputError, match="more settings differ"):
         folder.check(load_config(None, ["pruning=null"]), resume=True)
 

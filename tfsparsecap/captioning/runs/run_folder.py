@@ -21,14 +21,8 @@ from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core.files import atomic_path, atomic_write, csv_text, locked, make_folder, read_json
 from tfsparsecap.errors import InputError
 
-#: Settings that may change when a run is resumed: locations, and what does not affect the result.
-MAY_CHANGE = (
-    "data.folder",
-    "data.features",
-    "data.sentencepiece",
-    "data.cache_folder",
-    "training.validation_images",
-)
+#: Settings that may change when a run is resumed: locations.
+MAY_CHANGE = ("data.folder", "data.features", "data.sentencepiece", "data.cache_folder")
 # Paths that may change when a run is resumed, if their last parts stay: files and folders that were moved, or
 # are seen from another folder. (The file of a slim encoder has the same name in all runs.)
 _MAY_MOVE = {
