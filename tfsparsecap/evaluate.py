@@ -197,16 +197,12 @@ def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption
     finished = FinishedRun.load(options.captioner)
     data, scorer = _load_data(options, finished.config)
     other = None
-    if RunFolder(options.captioner).has_data(data) is False:
+    if note := RunFolder(options.captioner).data_note(data):
         if options.data is not None:
             other = f"_{data.name}"
             scorer = _scorer(options, None, finished.config.decoding.rules(finished.config.data.kind))
         else:
-            print(
-                f"the data of {options.captioner} has changed since the training: images of this split may"
-                " have been trained on",
-                file=sys.stderr,
-            )
+            print(note, file=sys.stderr)
     finished.change_search(**search_options(options))
     scores, captions = finished.evaluate(
         data, options.split, options.beam, progress=sys.stderr.isatty(), scorer=scorer
@@ -226,11 +222,14 @@ def _evaluate_file(options: argparse.Namespace) -> tuple[dict, list["ImageCaptio
         raise InputError(f"the data of {path} is unknown: give --config with the settings of its run")
     start_tensorflow()
     from tfsparsecap.captioning.inference.splits import evaluate_file
+    from tfsparsecap.captioning.runs.run_folder import RunFolder
     from tfsparsecap.captioning.settings.build import region_features
     from tfsparsecap.captioning.settings.config_files import load_config
 
     config = load_config(settings)
     data, scorer = _load_data(options, config)
+    if options.config is None and options.data is None and (note := RunFolder(path.parent).data_note(data)):
+        print(note, file=sys.stderr)
     config.data.max_regions = captioner.max_regions or config.data.max_regions
     return evaluate_file(
         captioner,

@@ -26,6 +26,7 @@ examples:
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -220,7 +221,9 @@ def _export_captioner(
     else:  # in words, of which the last one is the end token
         max_length = (options.max_length - 1) * (tokenizer.digits if tokenizer else 1) + 1
     progress("reading validation images", None)
-    validation, source = validation_samples(loaded, inputs, max(options.validation, options.samples))
+    validation, source, note = validation_samples(loaded, inputs, max(options.validation, options.samples))
+    if note:
+        print(note, file=sys.stderr)
     samples: Sequence[Sample] = synthetic_samples(inputs, options.samples)
     if validation is not None:
         samples = validation.samples[:: len(validation.samples) // options.samples or 1]

@@ -11,8 +11,10 @@ import tensorflow as tf
 
 import tfsparsecap.captioning.models  # noqa: F401 (registers the captioners with Keras)
 from tfsparsecap.captioning.data.images import read_image
+from tfsparsecap.captioning.data.records import Record
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
+from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data, region_features
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core import saved_models
@@ -32,12 +34,14 @@ class Run:
         config: settings of the run, or None for a single model file.
         description: facts about the training for `captioner.json`. Its `scores` are those of the Keras
             model on the test split, before rounding.
+        folder: its folder, or None for a single model file.
     """
 
     model: keras.Model
     tokenizer: Tokenizer | None = None
     config: Config | None = None
     description: dict = dataclasses.field(default_factory=dict)
+    folder: RunFolder | None = None
 
 
 def load_run(path: Path) -> Run:
@@ -60,7 +64,7 @@ def load_run(path: Path) -> Run:
         values = read_json(scores, "evaluate the run again, or delete the file")
         if isinstance(values, dict):
             description["scores"] = {name: value for name, value in values.items() if name != "left_out"}
-    return Run(finished.captioner, finished.tokenizer, finished.config, description)
+    return Run(finished.captioner, finished.tokenizer, finished.config, description, RunFolder(path))
 
 
 def load_keras_file(path: Path) -> keras.Model:
@@ -76,7 +80,7 @@ def load_keras_file(path: Path) -> keras.Model:
 
 def validation_samples(
     run: Run, inputs: dict[str, tf.TensorSpec], count: int
-) -> tuple[CaptionedSamples | None, str]:
+) -> tuple[CaptionedSamples | None, str, str]:
     """Images from the run's validation split with their captions, at regular intervals.
 
     Args:
@@ -85,25 +89,26 @@ def validation_samples(
         count: maximum number of images.
 
     Returns:
-        Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, and a description of them. If the
-        data is not available, None and the reason.
+        Samples, such as `{"image": uint8 [1, S, S, 3]}`, with references, or None without data; what the
+        inputs of the export are; and a note for the user, perhaps empty.
     """
     if run.config is None:
-        return None, "synthetic inputs"
+        return None, "synthetic inputs", ""
     try:
-        return _validation_samples(run, run.config, inputs, count), "validation images"
+        folder = run.config.data.folder
+        if run.config.data.kind == "scenes" and folder and not Path(folder).expanduser().is_dir():
+            raise InputError(f"{folder} does not exist")  # and is not drawn again for a few samples
+        data = load_data(run.config)
+        note = "" if run.folder is None else run.folder.data_note(data)
+        samples = _validation_samples(run, run.config, data.split("validation"), inputs, count)
+        return samples, "validation images", note
     except InputError as error:
-        return None, f"synthetic inputs, because {error}"
+        return None, f"synthetic inputs, because {error}", ""
 
 
 def _validation_samples(
-    run: Run, config: Config, inputs: dict[str, tf.TensorSpec], count: int
+    run: Run, config: Config, records: list[Record], inputs: dict[str, tf.TensorSpec], count: int
 ) -> CaptionedSamples:
-    if config.data.folder is None and config.data.kind != "scenes":
-        raise InputError("the run has no data folder")
-    if config.data.folder is not None and not Path(config.data.folder).expanduser().is_dir():
-        raise InputError(f"{config.data.folder} does not exist")
-    records = load_data(config).split("validation")
     records = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
     if "image" in inputs:
         size = inputs["image"].shape[1]

@@ -8,6 +8,9 @@ from PIL import Image
 from tfsparsecap_export.caption_files import quality
 from tfsparsecap_export.model_sources import Run, validation_samples
 
+from tfsparsecap.captioning.data.records import CaptionData
+from tfsparsecap.captioning.data.tokenizers import WordTokenizer
+from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.schema import Config, Data
 from tfsparsecap.captioning.settings.sections import Decoding
 
@@ -28,9 +31,23 @@ def test_the_confidence_is_calibrated_with_the_function_words_of_the_run(tmp_pat
     for words, good in (("english", 0.0), (["Die", "auf"], 1.0)):
         decoding = Decoding(plain=True, function_words=words)
         run = Run(None, tokenizer, Config(data=data, decoding=decoding))
-        validation, source = validation_samples(run, inputs, 10)
-        assert source == "validation images" and len(validation.samples) == 1
+        validation, source, note = validation_samples(run, inputs, 10)
+        assert (source, note) == ("validation images", "") and len(validation.samples) == 1
         assert quality.calibrate_confidence(b"", validation, end_id=2).good == good
+
+
+def test_changed_data_is_noticed(tmp_path):
+    for number in range(2):
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    (tmp_path / "captions.csv").write_text("image,caption,split\n0.png,a dog,train\n1.png,a cat,validation\n")
+    config = Config(data=Data(kind="table", folder=str(tmp_path)))
+    folder = RunFolder(tmp_path / "run")
+    folder.create(config, WordTokenizer.from_captions(["a dog"]), data=CaptionData("then", []))
+    run = Run(None, SimpleNamespace(words=SimpleNamespace(decode=str)), config, folder=folder)
+    inputs = {"image": tf.TensorSpec((1, 16, 16, 3), tf.uint8)}
+    validation, source, note = validation_samples(run, inputs, 10)
+    assert len(validation.samples) == 1 and source == "validation images"
+    assert "run has changed since the training: its validation and test images may have been" in note
 
 
 def test_captions_of_drawn_images_count_as_not_good(monkeypatch):

@@ -104,6 +104,15 @@ class RunFolder:
         trained_on = self.data_digest()
         return None if trained_on is None else trained_on == data.digest()
 
+    def data_note(self, data: CaptionData) -> str:
+        """A note for the user if the run was trained on other data; otherwise empty."""
+        if self.has_data(data) is not False:
+            return ""
+        return (
+            f"the data of {self.path} has changed since the training: its validation and test images may have"
+            " been trained on"
+        )
+
     def data_digest(self) -> str | None:
         """`CaptionData.digest` of what the run was trained on; None if that is not known."""
         trained_on = self._data()
