@@ -55,6 +55,26 @@ def test_the_best_score_is_bold_once():
     assert "<strong>" not in make_page([first]) + make_page([first, second])
 
 
+def test_scores_that_cannot_be_compared_have_a_note(tmp_path):
+    for name, digest, scores in (
+        ("a", "1", {"CIDEr": 0.5, "images": 30}),
+        ("b", "1", {"CIDEr": 0.6, "images": 30, "tokenizer": "ptb"}),
+        ("c", "1", {"CIDEr": 0.7, "images": 30, "tokenizer": "light"}),
+        ("d", "2", {"CIDEr": 0.8, "images": 30}),
+    ):
+        folder = RunFolder(tmp_path / name)
+        folder.path.mkdir()
+        folder.save_config(Config())
+        folder.write_json("data", {"data": "mine", "sha256": digest})
+        folder.write_json("scores_test", scores)
+    a, b, c, d = read_runs([tmp_path / name for name in "abcd"])
+    ways = "(a: 30 images, light tokenizer; b: 30 images, ptb tokenizer) and cannot be compared"
+    assert ways in make_page([a, b]) and a.scores == {"CIDEr": 0.5}
+    assert "cannot be compared" not in make_page([a, c])
+    # The same folder held other data then.
+    assert "The runs use different data: their scores cannot be compared" in make_page([a, d])
+
+
 def test_settings_that_differ_are_shown_those_of_the_runs_first():
     first, second = captioned("a", []), captioned("b", [])
     assert setting_table([first]) == [] and "All settings are the defaults" in make_page([first])

@@ -22,6 +22,8 @@ SCORES = ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "exact_match", "spars
 _Number = Annotated[FiniteFloat, Field(gt=-1e15, lt=1e15)]
 _HISTORY = TypeAdapter(list[dict[str, _Number]])
 _SCORE_FIELDS: dict[str, Any] = dict.fromkeys(SCORES, (Annotated[_Number, Field(strict=True)], None))
+# A training writes no tokenizer: it scores with the light one.
+_SCORE_FIELDS |= {"images": (Any, None), "tokenizer": (Any, "light")}
 _SCORE_FILE = create_model("Scores", **_SCORE_FIELDS)
 
 
@@ -42,6 +44,7 @@ class ReportRun:
         label: its name in the report.
         history: rows of `history.csv` without empty cells and without `phase`.
         scores: those of `SCORES` in `scores_test.json`; empty if there is none.
+        scored: number of images and tokenizer behind these scores, in words; empty if there is none.
         captions: caption and references of the test images by image id, in the order of the file.
         missing: sentences about missing files, each to follow the label.
     """
@@ -51,6 +54,7 @@ class ReportRun:
     config: Config
     history: list[dict[str, float]] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
+    scored: str = ""
     captions: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -62,6 +66,8 @@ class ReportRun:
     @property
     def data_key(self) -> str:
         """Equal for runs on the same data."""
+        if digest := self.folder.data_digest():
+            return digest
         data = self.config.data
         folder = data.folder and os.path.abspath(data.folder)
         return json.dumps([data.kind, folder, data.options], default=str)
@@ -117,7 +123,9 @@ def _read_history(run: ReportRun, path: Path) -> None:
 
 
 def _read_scores(run: ReportRun, path: Path) -> None:
-    run.scores = _SCORE_FILE.model_validate_json(path.read_bytes()).model_dump(exclude_unset=True)
+    file = _SCORE_FILE.model_validate_json(path.read_bytes())
+    run.scores = file.model_dump(include=set(SCORES), exclude_unset=True)
+    run.scored = one_line(f"{file.images} images, {file.tokenizer} tokenizer")
 
 
 def _read_captions(run: ReportRun, path: Path) -> None:

@@ -73,6 +73,12 @@ def make_page(runs: Sequence[ReportRun], *, images: int = 12, data: str | None =
         groups.setdefault(run.data_key, []).append(run)
     if len(groups) > 1:
         notes.append("The runs use different data: their scores cannot be compared.")
+    elif len({run.scored for run in runs if run.scores}) > 1:
+        ways = "; ".join(f"{run.label}: {run.scored}" for run in runs if run.scores)
+        notes.append(
+            f"The scores were computed in different ways ({ways}) and cannot be compared: evaluate all runs"
+            " again with python -m tfsparsecap.evaluate."
+        )
     gallery, exported = [], []
     for number, group in enumerate(groups.values()):
         # The images are divided among the data sets.
