@@ -67,6 +67,32 @@ def test_scores_on_other_data_do_not_overwrite_those_of_the_run(capsys, copied_r
 
 
 @pytest.mark.slow
+def test_scores_on_changed_data_do_not_overwrite_those_of_the_run(capsys, copied_run):
+    RunFolder(copied_run).write_json("data", {"data": "then", "sha256": "0"})
+    assert exit_code(copied_run, "--metrics", "BLEU") == 0
+    assert "names of the files of scores end in _changed_data" in capsys.readouterr().err
+    assert (copied_run / "scores_test_changed_data.json").is_file()
+    assert not (copied_run / "scores_test.json").exists()
+
+
+def test_other_scores_of_the_same_captions_are_kept(tmp_path):
+    def write(scores, caption="a dog"):
+        about = {"split": "test", "images": 1, "beam": 3, "tokenizer": "ptb"}
+        rows = [{"image_id": 1, "caption": caption, "references": ("a dog",)}]
+        evaluate._write(tmp_path, {**about, **scores}, rows, {})
+        content = json.loads((tmp_path / "scores_test.json").read_text())
+        return {name: value for name, value in content.items() if name not in about}
+
+    write({"CIDEr": 0.5, "not_computed": {"BLEU-1": "no reason", "SPICE": "no Java"}})
+    merged = {"CIDEr": 0.5, "BLEU-1": 0.7, "not_computed": {"SPICE": "no Java"}}
+    assert write({"BLEU-1": 0.7, "not_computed": {}}) == merged
+    other = {"CIDEr": 0.6, "not_computed": {}}
+    assert write({**other, "tokenizer": "light"}) == other
+    write(merged)
+    assert write(other, "a cat") == other
+
+
+@pytest.mark.slow
 def test_an_exported_file_is_evaluated_on_the_data_of_its_run(capsys, copied_run, monkeypatch, tmp_path):
     class Exported(TFLiteCaptioner):
         image_size, features_shape, feature_size, max_regions = 32, None, None, 0

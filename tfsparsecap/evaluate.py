@@ -5,7 +5,8 @@ ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken; wh
 labelled, also object recall and hallucination. A score that cannot be computed is listed with the reason. For
 a run, scores_SPLIT.json and captions_SPLIT.json are written into its folder (with --beam N:
 scores_SPLIT_beamN.json, and likewise with other options of the search; with the --data of another data set:
-scores_SPLIT_on_NAME.json).
+scores_SPLIT_on_NAME.json; if the run's data has changed: scores_SPLIT_changed_data.json). Scores that the
+file has already stay if the captions are the same.
 
 examples:
   python -m tfsparsecap.evaluate runs/quickstart
@@ -116,12 +117,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with only_json_on_stdout(options.json):
         from tfsparsecap.captioning.inference.scoring import as_rows, scores_table
 
-        other = None
+        data: dict[str, Any] = {}
         is_run = options.captioner is not None and Path(options.captioner).is_dir()
         if options.captioner is None:
             scores, captions = _score_file(options)
         elif is_run:
-            scores, captions, other = _evaluate_run(options)
+            scores, captions, data = _evaluate_run(options)
         else:
             scores, captions = _evaluate_file(options)
         output = options.output or (options.captioner if is_run else None)
@@ -131,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 Path(output),
                 written,
                 as_rows(captions),
-                {"on": other, "beam": options.beam, **search_options(options)},
+                {**data, "beam": options.beam, **search_options(options)},
             )
         if not options.json:
             print_table(options.captioner or options.results, scores_table(scores))
@@ -185,8 +186,8 @@ def _scorer(
     )
 
 
-def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"], str | None]:
-    """Scores, captions, and the name of the data set if it is not the run's own one."""
+def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"], dict[str, Any]]:
+    """Scores, captions, and what to name files after if the data is not what the run was trained on."""
     for name in ("config", "threads"):
         if getattr(options, name) is not None:
             raise InputError(f"--{name} is for a .tflite file: leave it out for a run")
@@ -196,13 +197,14 @@ def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption
 
     finished = FinishedRun.load(options.captioner)
     data, scorer = _load_data(options, finished.config)
-    other = None
+    other: dict[str, Any] = {}
     if note := RunFolder(options.captioner).data_note(data):
         if options.data is not None:
-            other = f"_{data.name}"
+            other = {"on": f"_{data.name}"}
             scorer = _scorer(options, None, finished.config.decoding.rules(finished.config.data.kind))
         else:
-            print(note, file=sys.stderr)
+            other = {"changed_data": True}
+            print(f"{note}; names of the files of scores end in _changed_data", file=sys.stderr)
     finished.change_search(**search_options(options))
     scores, captions = finished.evaluate(
         data, options.split, options.beam, progress=sys.stderr.isatty(), scorer=scorer
@@ -278,9 +280,30 @@ def _write(folder: Path, scores: dict, rows: list[dict], changes: dict[str, Any]
     for name, value in changes.items():
         if value is not None:
             suffix += f"_{name}" if value is True else f"_{name}{value}"
-    for name, content in (("scores", scores), ("captions", rows)):
-        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        atomic_write(folder / f"{name}_{suffix}.json", text)
+    files = [folder / f"{name}_{suffix}.json" for name in ("scores", "captions")]
+    for file, content in zip(files, (_with_earlier(scores, rows, *files), rows), strict=True):
+        atomic_write(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _with_earlier(scores: dict, rows: list[dict], score_file: Path, caption_file: Path) -> dict:
+    """The scores, and others that the file has for the same captions."""
+
+    def said(row: dict) -> list:
+        return [row["image_id"], row["caption"], *row["references"]]
+
+    try:
+        earlier, before = (
+            json.loads(path.read_text(encoding="utf-8")) for path in (score_file, caption_file)
+        )
+        same = all(earlier[name] == scores[name] for name in ("tokenizer", "beam", "images"))
+        if not same or list(map(said, before)) != list(map(said, rows)):
+            return scores
+        reasons = {**earlier["not_computed"], **scores["not_computed"]}
+        merged = {**earlier, **scores}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return scores
+    merged["not_computed"] = {name: why for name, why in reasons.items() if name not in merged}
+    return merged
 
 
 if __name__ == "__main__":
