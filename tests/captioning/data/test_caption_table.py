@@ -56,6 +56,16 @@ def test_tables_of_spreadsheets(folder, delimiter):
     ]
 
 
+def test_a_mistyped_split_column_does_not_split_at_random(folder):
+    write(folder, "image,caption,fold\na.png,a dog,train\ne.png,a cat,test\n")
+    message = "has no column 'folds' but 'image', 'caption', 'fold': set data.image_column, .*split_column"
+    with pytest.raises(InputError, match=message):
+        caption_table.load(folder, split_column="folds")
+    write(folder, '{"image": "a.png", "caption": "a dog", "fold": "train"}\n', "captions.jsonl")
+    with pytest.raises(InputError, match="has no key 'folds' but 'image', 'caption', 'fold': set"):
+        caption_table.load(folder, "captions.jsonl", split_column="folds")
+
+
 def test_an_image_that_is_written_in_several_ways_is_one_image(folder):
     rows = ["sub\\d.png,first", "sub/d.png,second", "./sub/../sub/d.png,third", f"{folder}/sub/d.png,fourth"]
     write(folder, "\n".join(["image,caption", *rows, "a.png,a dog"]))

@@ -31,7 +31,10 @@ TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 _LONGEST_FIELD = 1 << 24
 _STRAY_QUOTATION_MARK = 'it has a quotation mark (") without its partner: remove it, or write it twice'
 _LABELS = "labels"
-_CSV_ADVICE = "set data.image_column or data.caption_column"
+_ADVICE = "set data.image_column, data.caption_column or data.split_column"
+_SPLIT = "split"
+# Names of the split column that need not be there.
+_NO_COLUMN = ("", _SPLIT)
 
 
 def load(
@@ -40,7 +43,7 @@ def load(
     *,
     image_column: str = "image",
     caption_column: str = "caption",
-    split_column: str = "split",
+    split_column: str = _SPLIT,
     seed: int = 0,
     fractions: Sequence[float] = FRACTIONS,
     on_bad_record: OnBadRecord = "skip",
@@ -53,8 +56,8 @@ def load(
     an object, or the file is one list of objects; `captions` may contain a list instead of `caption`.
     `labels`, if it is there, names the objects in the image: in JSONL a list of strings, or null if they are
     unknown; in CSV names with `|` between them, `|` alone if there are none, or nothing if they are unknown.
-    An image has the labels of all its rows. If the split column is missing or empty, the images are split at
-    random by `fractions` and `seed`, and `notes` mentions it.
+    An image has the labels of all its rows. If there is no column `split`, or the split column is empty, the
+    images are split at random by `fractions` and `seed`, and `notes` mentions it.
 
     Args:
         folder: paths in the table are relative to it, or to `Images/` or `images/` in it.
@@ -192,7 +195,7 @@ class CaptionRow(NamedTuple):
 
 
 def csv_rows(
-    table: Path, columns: tuple[str, str, str], bad: BadRecords, advice: str = _CSV_ADVICE
+    table: Path, columns: tuple[str, str, str], bad: BadRecords, advice: str = _ADVICE
 ) -> Iterator[CaptionRow]:
     """Rows of a CSV file, whose fields are separated by commas, semicolons or tabs.
 
@@ -203,7 +206,8 @@ def csv_rows(
         advice: end of the message if a column is missing.
 
     Raises:
-        InputError: the file cannot be read, or has no column of images or captions.
+        InputError: the file cannot be read, or has no column of images or captions, or of splits if that has
+            another name than the default.
     """
     image_column, caption_column, split_column = columns
     csv.field_size_limit(_LONGEST_FIELD)
@@ -218,13 +222,13 @@ def csv_rows(
     header = [spelled.get(name.strip().casefold(), name) for name in header]
     if not header:
         raise InputError(f"{table} is empty: give a table with images and captions")
-    for column in (image_column, caption_column):
+    needed = columns if split_column not in _NO_COLUMN else columns[:2]
+    for column in needed:
         if column not in header:
-            columns_there = ", ".join(map(repr, header))
             if _is_image(header[0]):
                 names = ",".join(filter(None, columns))
                 advice = f"its first line must contain the names of its columns, {names}"
-            raise InputError(f"{table} has no column {column!r} but {columns_there:.200}: {advice}")
+            raise InputError(f"{table} has no column {column!r} but {_listed_columns(header)}: {advice}")
     for number, fields, problem in records:
         where = f"{table} line {number}"
         if problem:
@@ -247,6 +251,10 @@ def csv_rows(
         label_field = row.get(_LABELS, "").strip()
         labels = _usable_texts(label_field.split("|")) if label_field else None
         yield CaptionRow(where, name, texts, row.get(split_column, "").strip(), labels)
+
+
+def _listed_columns(names: Iterable[str]) -> str:
+    return f"{', '.join(map(repr, names)):.200}"
 
 
 def _csv_records(lines: Sequence[str], format: dict[str, Any]) -> Iterator[tuple[int, list[str], str]]:
@@ -295,10 +303,12 @@ def _is_image(field: str) -> bool:
 
 def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[CaptionRow]:
     image_column, caption_column, split_column = columns
+    keys: dict[str, None] = {}
     for where, row in _json_records(table, bad):
         if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
             bad.add(where, f"it has no {image_column!r} with the name of an image")
             continue
+        keys |= dict.fromkeys(row)
         texts: Any = row.get(caption_column, row.get("captions", []))
         texts = [texts] if isinstance(texts, str) else texts
         split, labels = row.get(split_column) or "", row.get(_LABELS)
@@ -312,6 +322,8 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         else:
             names = _json_labels(labels, f"{where}: {_LABELS!r} of {listed([row[image_column]])}")
             yield CaptionRow(where, row[image_column].strip(), texts, split.strip(), names)
+    if keys and split_column not in (*_NO_COLUMN, *keys):
+        raise InputError(f"{table} has no key {split_column!r} but {_listed_columns(keys)}: {_ADVICE}")
 
 
 def _json_labels(labels: Any, where: str) -> list[str] | None:
