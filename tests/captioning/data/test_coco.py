@@ -349,6 +349,9 @@ def test_files_of_the_year_of_the_captions_are_read(tmp_path):
     assert file_names("captions_val2017.json") == names[2:]
     assert file_names("dataset_coco.json") == names[:2]
     assert file_names("captions_val2015.json") == []
+    for name in names:
+        (tmp_path / "annotations" / name).unlink()
+    assert file_names("captions_val2017.json") == file_names("captions.json") == ["instances_default.json"]
 
 
 @pytest.mark.parametrize(

@@ -323,20 +323,20 @@ def _image_file(entry: Any, name_key: str, folder_key: str | None = None) -> str
 
 
 def instance_files(folder: Path, caption_files: Iterable[Path]) -> list[Path]:
-    """The files with annotated objects in `annotations/` or in the data folder, of one year.
+    """The files with annotated objects in `annotations/` or in the data folder, of one year if any has one.
 
     The year is that of the caption files, or, as Karpathy's file has none, the first; MS-COCO 2014 and 2017
     have the same images and objects.
     """
     years = {year for file in caption_files for year in _YEAR.findall(file.stem)}
-    files = [
-        file
+    files = {
+        file: _YEAR.findall(file.stem)
         for place in (folder / "annotations", folder)
         for file in sorted(place.glob("instances_*.json"))
-        if _YEAR.findall(file.stem)
-    ]
-    years = years or set(sorted(year for file in files for year in _YEAR.findall(file.stem))[:1])
-    return [file for file in files if years.intersection(_YEAR.findall(file.stem))]
+    }
+    there = sorted(year for found in files.values() for year in found)
+    years = years or set(there[:1])
+    return [file for file, found in files.items() if not there or years.intersection(found)]
 
 
 def image_labels(files: Iterable[Path]) -> dict[str, tuple[str, ...]]:
