@@ -220,14 +220,28 @@ def test_bad_entries_of_karpathys_format_are_listed(tmp_path):
         "images[11]: it has no split while other images have one",
         "images[12]: it has no list of sentences",
         "2: it has no caption in dataset_coco.json",
-        "images[14] sentences[0]: the caption is empty",
-        "images[14] sentences[2]: the caption is empty",
+        "images[14] sentences[0]: the caption has no word",
+        "images[14] sentences[2]: the caption has no word",
         "images[14] sentences[3]: it has no text",
         "images[14] sentences[4]: it has no text",
         "images[15] sentences[1]: it has no text",
     ]
     with pytest.raises(InputError, match=r"images\[1\]: the image 1 is a duplicate.*on_bad_record=skip"):
         coco.load(tmp_path, images="ignore", on_bad_record="fail")
+
+
+def test_paths_of_windows_are_found_in_the_data_folder_only(tmp_path):
+    content = official([1, 2, 3], [(1, "one"), (1, " - "), (2, "two"), (3, "three")])
+    for entry, name in zip(content["images"], ("sub\\a.jpg", "..\\a.jpg", "\\etc\\hosts"), strict=True):
+        entry["file_name"] = name
+    write(tmp_path / "captions_train2014.json", content)
+    photograph(tmp_path, "sub/a.jpg")
+    data = coco.load(tmp_path)
+    assert [(record.image, record.captions) for record in data.records] == [
+        (tmp_path / "sub" / "a.jpg", ("one",))
+    ]
+    assert sum("is outside the data folder" in entry.why for entry in data.skipped) == 2
+    assert any(entry.why == "the caption has no word" for entry in data.skipped)
 
 
 def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
@@ -243,7 +257,7 @@ def test_bad_entries_of_ms_cocos_own_format_are_listed(tmp_path):
     assert sorted(str(entry).removeprefix(f"{tmp_path}/") for entry in data.skipped) == [
         "2: it has no caption in captions_train2014.json",
         "9: captions_train2014.json has 2 captions of it but no entry for the image",
-        "captions_train2014.json annotations[2]: the caption is empty",
+        "captions_train2014.json annotations[2]: the caption has no word",
         "captions_train2014.json annotations[4]: it has no text",
         "captions_train2014.json annotations[6]: it has no image number 'image_id'",
         "captions_train2014.json annotations[7]: it has no image number 'image_id'",

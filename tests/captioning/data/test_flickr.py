@@ -130,7 +130,7 @@ def test_captions_with_commas_quotes_and_unicode(folder, names):
         "two lines",
     )
     assert [str(entry).removeprefix(f"{folder}/") for entry in data.skipped] == [
-        "captions.txt line 6: the caption of 1.jpg is empty",
+        "captions.txt line 6: the caption of 1.jpg has no word",
         "6.jpg: it has no caption in captions.txt",
     ]
     with pytest.raises(InputError, match="line 6"):

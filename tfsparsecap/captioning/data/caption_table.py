@@ -4,11 +4,11 @@ import contextlib
 import csv
 import json
 import os
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from tfsparsecap.captioning.data.image_files import ImageFiles
 from tfsparsecap.captioning.data.records import (
     FRACTIONS,
     IMAGE_SUFFIXES,
@@ -19,6 +19,7 @@ from tfsparsecap.captioning.data.records import (
     Record,
     check_folder,
     clean_caption,
+    has_words,
     listed,
     seeded_splits,
 )
@@ -84,6 +85,7 @@ def load(
     table = _table(folder, table)
     bad = BadRecords(on_bad_record)
     columns = (image_column, caption_column, split_column)
+    image_files = ImageFiles(folder)
     read = _json_rows if table.suffix.lower() in (".jsonl", ".json", ".ndjson") else csv_rows
     captions: dict[str, list[str]] = {}
     paths: dict[str, Path] = {}
@@ -91,7 +93,7 @@ def load(
     names: dict[str, str] = {}
     labels: dict[str, dict[str, None]] = {}
     for where, name, texts, split, row_labels in read(table, columns, bad):
-        path = paths.get(name) or _image(folder, name) or (folder / name if images == "ignore" else None)
+        path = paths.get(name) or image_files.find(name) or (folder / name if images == "ignore" else None)
         if path is None:
             bad.add(where, f"the image {listed([name])} is missing")
             continue
@@ -164,24 +166,7 @@ def _table(folder: Path, table: str | os.PathLike | None) -> Path:
 
 def _usable_texts(texts: Iterable[str]) -> list[str]:
     """Captions or labels on one line each, without those that have no word."""
-    return [text for text in map(clean_caption, texts) if _has_words(text)]
-
-
-def _has_words(caption: str) -> bool:
-    """Whether a caption has a letter, a digit or an emoji: "-" stands for none in many tables."""
-    return any(category[0] in "LMN" or category == "So" for category in map(unicodedata.category, caption))
-
-
-def _image(folder: Path, name: str) -> Path | None:
-    # A path of Windows; accents in one code point or in two, as in archives made on a Mac.
-    spellings = [name, name.replace("\\", "/")]
-    spellings += [unicodedata.normalize(form, path) for path in spellings for form in ("NFC", "NFD")]
-    for path in dict.fromkeys(spellings):
-        for place in (folder, folder / "Images", folder / "images"):
-            # Unlike Path.is_file, False for a path that no file can have: a caption in the column of images.
-            if os.path.isfile(place / path):
-                return place / path
-    return None
+    return [text for text in map(clean_caption, texts) if has_words(text)]
 
 
 class CaptionRow(NamedTuple):
@@ -331,7 +316,7 @@ def _json_labels(labels: Any, where: str) -> list[str] | None:
         return None
     if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
         labels = list(map(clean_caption, labels))
-        if all(map(_has_words, labels)):
+        if all(map(has_words, labels)):
             return labels
     raise InputError(
         f'{where} is not a list of names: write one, such as ["dog", "person"], or null if they are unknown'

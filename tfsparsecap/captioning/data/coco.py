@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from tfsparsecap.captioning.data import flickr
+from tfsparsecap.captioning.data.image_files import ImageFiles
 from tfsparsecap.captioning.data.records import (
     FRACTIONS,
     SPLIT_NAMES,
@@ -19,6 +20,7 @@ from tfsparsecap.captioning.data.records import (
     Record,
     check_folder,
     clean_caption,
+    has_words,
     seeded_splits,
 )
 from tfsparsecap.core.files import read_json
@@ -72,7 +74,7 @@ def load(
         seed: seed of the random split.
         fractions: fractions of train, validation and test in the random split.
         on_bad_record: what to do with malformed or duplicate entries, entries without captions, with an
-            unknown split or with a missing image, and captions that are empty or belong to no image:
+            unknown split or with a missing image, and captions that have no word or belong to no image:
             `"skip"` (they are listed in `skipped`) or `"fail"`.
 
     Raises:
@@ -88,7 +90,7 @@ def load(
     check_folder(folder, f"{KARPATHY_FILE} or annotations/captions_*.json")
     files = _caption_files(folder, captions)
     bad = BadRecords(on_bad_record)
-    image_files = _ImageFiles(folder)
+    image_files = _image_files(folder)
     entries: dict[str, tuple[_Entry, Path]] = {}
     source: dict[str, Path] = {}
     absent, not_used = 0, 0
@@ -103,7 +105,7 @@ def load(
                 )
             elif entry.split == "restval" and restval == "skip":
                 not_used += 1
-            elif (path := image_files.find(entry.file)) is None and images == "need":
+            elif (path := _found(image_files, entry.file)) is None and images == "need":
                 absent += 1
                 bad.add(
                     name, f"{file.name} has {len(entry.captions)} captions of it but {entry.file} is missing"
@@ -136,6 +138,17 @@ class _Entry(NamedTuple):
     file: str
     captions: tuple[str, ...]
     split: str
+
+
+def _image_files(folder: Path) -> ImageFiles:
+    tops = [top for name in flickr.IMAGE_FOLDERS for top in (name, f"{name}/{name}")]
+    years = [f"{root}/{year}" if root else year for root in ("", "images", "Images") for year in YEAR_FOLDERS]
+    return ImageFiles(folder, ["", *tops, *years])
+
+
+def _found(image_files: ImageFiles, file: str) -> Path | None:
+    folder, name = os.path.split(file)
+    return image_files.find(file) or image_files.find(os.path.join(folder, _PREFIX.sub("", name)))
 
 
 def _split(
@@ -283,10 +296,10 @@ def _captions(texts: Iterable[tuple[int, Any]], where: str, bad: BadRecords) -> 
     for number, text in texts:
         if not isinstance(text, str):
             bad.add(f"{where}[{number}]", "it has no text")
-        elif caption := clean_caption(text):
+        elif has_words(caption := clean_caption(text)):
             captions.append(caption)
         else:
-            bad.add(f"{where}[{number}]", "the caption is empty")
+            bad.add(f"{where}[{number}]", "the caption has no word")
     return tuple(captions)
 
 
@@ -317,7 +330,8 @@ def _image_file(entry: Any, name_key: str, folder_key: str | None = None) -> str
     if not _is_text(folder):
         raise _Unusable(f"its {folder_key!r} is not a path")
     path = PurePosixPath(folder.strip(), name.strip())
-    if path.is_absolute() or ".." in path.parts or not path.name:
+    spelled = PurePosixPath(str(path).replace("\\", "/"))  # a path of Windows may be meant
+    if spelled.is_absolute() or ".." in spelled.parts or not path.name:
         raise _Unusable(f"{str(path)!r:.80} is outside the data folder")
     return str(path)
 
@@ -360,36 +374,3 @@ def image_labels(files: Iterable[Path]) -> dict[str, tuple[str, ...]]:
             ) from error
         labels |= {image: tuple(sorted(image_categories)) for image, image_categories in categories.items()}
     return labels
-
-
-class _ImageFiles:
-    """Finds image files; lists each folder once, because 123 287 single lookups would be slow."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._places: dict[str, list[tuple[Path, frozenset[str]]]] = {}
-        tops = [top for name in flickr.IMAGE_FOLDERS for top in (name, f"{name}/{name}")]
-        roots = ["", "images", "Images"]
-        years = [f"{root}/{year}" if root else year for root in roots for year in YEAR_FOLDERS]
-        self._other_places = self._listed(["", *tops, *years])
-
-    def find(self, file: str) -> Path | None:
-        """The path of an image that a caption file calls `file` (perhaps in another folder), or None."""
-        parent, _, name = file.rpartition("/")
-        if parent not in self._places:
-            own = [parent, f"images/{parent}", f"Images/{parent}"] if parent else []
-            self._places[parent] = [*self._listed(own), *self._other_places]
-        for spelling in dict.fromkeys((name, _PREFIX.sub("", name))):
-            for place, names in self._places[parent]:
-                if spelling in names:
-                    return place / spelling
-        return None
-
-    def _listed(self, names: Sequence[str]) -> list[tuple[Path, frozenset[str]]]:
-        listed = []
-        for place in dict.fromkeys(self._folder / name for name in names):
-            try:
-                listed.append((place, frozenset(os.listdir(place))))
-            except OSError:
-                continue
-        return listed

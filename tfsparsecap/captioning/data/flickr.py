@@ -15,6 +15,7 @@ from tfsparsecap.captioning.data.records import (
     Record,
     check_folder,
     clean_caption,
+    has_words,
     listed,
     seeded_splits,
 )
@@ -146,10 +147,10 @@ def _captions(path: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
     for row in rows:
         name = unicodedata.normalize("NFC", row.image.strip())
         for caption in map(clean_caption, row.captions or [""]):
-            if caption:
+            if has_words(caption):
                 yield name, caption
             else:
-                bad.add(row.where, f"the caption of {name} is empty")
+                bad.add(row.where, f"the caption of {name} has no word")
 
 
 def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords) -> Iterator[CaptionRow]:

@@ -6,6 +6,7 @@ Also here: helpers for sources, and the search for photographs that are in two s
 import hashlib
 import json
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,6 +161,16 @@ def clean_caption(text: str) -> str:
     # Half of a surrogate pair, which JSON may contain, cannot be encoded and would stop TensorFlow.
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
     return " ".join(text.split())
+
+
+def has_words(caption: str) -> bool:
+    """Whether a caption has a letter, a digit or an emoji: "-" stands for none in many data sets.
+
+    Examples:
+        >>> has_words("2 dogs"), has_words("- .")
+        (True, False)
+    """
+    return any(category[0] in "LMN" or category == "So" for category in map(unicodedata.category, caption))
 
 
 def seeded_splits(
