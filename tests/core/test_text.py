@@ -3,7 +3,7 @@
 import pytest
 import tensorflow_text
 
-from tfsparsecap.core.text import folded, one_line, percent, spaced
+from tfsparsecap.core.text import normalised, one_line, percent, spaced
 
 
 def test_percentages_have_no_rounding_noise():
@@ -29,12 +29,16 @@ def test_names_become_one_printable_line():
         "ශ\u0dca\u200dරී",
         "a\ufeffb",
         "I \u2764\ufe0f dogs",
-        "ẞ ﬁ ½",
+        "ﬁ ½",
     ],
 )
-def test_text_is_folded_as_in_vocabularies(text):
+def test_text_is_normalised_as_by_tensorflow(text):
     expected = tensorflow_text.case_fold_utf8(tensorflow_text.normalize_utf8(text, "NFKC"))
-    assert folded(text) == expected.numpy().decode()
+    assert normalised(text) == expected.numpy().decode()
+
+
+def test_lower_case_keeps_sharp_s_and_final_sigma():
+    assert normalised("Weiße Straße ΣΤΟΥΣ ΔΡΌΜΟΥΣ") == "weiße straße στους δρόμους"
 
 
 def test_characters_of_scripts_without_spaces_are_words():

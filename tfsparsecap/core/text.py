@@ -3,11 +3,12 @@
 import re
 import unicodedata
 
-# Unicode's Default_Ignorable_Code_Point, which TensorFlow Text's case folding removes, too.
-_INVISIBLE = re.compile(
+#: Unicode's Default_Ignorable_Code_Point, as a regular expression.
+INVISIBLE = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+_INVISIBLE = re.compile(INVISIBLE)
 # A character of Chinese, Japanese, Thai, Lao, Burmese or Khmer with its marks.
 _WITHOUT_SPACES = re.compile(
     "([\u0e01-\u0e30\u0e32\u0e33\u0e40-\u0e46\u0e81-\u0eb0\u0eb2\u0eb3\u0ebd-\u0ec6\u1000-\u102a\u1780-\u17b3"
@@ -27,17 +28,17 @@ def one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
-def folded(text: str) -> str:
-    """Text in which equal words are equal strings.
+def normalised(text: str) -> str:
+    """Text in which equal words are equal strings, those of vocabularies.
 
-    NFKC and case folding, ASCII apostrophes and hyphens, no invisible characters.
+    NFKC and lower case, ASCII apostrophes and hyphens, no invisible characters.
 
     Examples:
-        >>> folded("Stra\u00dfe") == folded("STRASSE")
-        True
+        >>> normalised("The DOG\u2019s \ufb01sh")
+        "the dog's fish"
     """
-    text = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-    return unicodedata.normalize("NFKC", text.casefold()).translate(_PUNCTUATION)
+    text = _INVISIBLE.sub("", unicodedata.normalize("NFKD", text))
+    return unicodedata.normalize("NFKC", text.lower()).translate(_PUNCTUATION)
 
 
 def spaced(text: str) -> str:

@@ -1,5 +1,8 @@
 """Splitting captions into words and encoding them, eagerly and in graphs."""
 
+import os
+import subprocess
+import sys
 import unicodedata
 
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfsparsecap.captioning.data.tokenizers import SPECIAL_TOKENS, WordTokenizer, join_words, split_words
+from tfsparsecap.core.text import normalised
 from tfsparsecap.errors import InputError
 
 
@@ -25,7 +29,8 @@ def words(text: str) -> list[str]:
         ("T-shirt 20-year-old well--known -a-", "t-shirt 20-year-old well known a"),
         ("3.5 meters at 10:30, 1,000 of 2nd", "3.5 meters at 10:30 1,000 of 2nd"),
         ("a.b. end.Next", "a b end next"),
-        ("CAFÉ Straße ﬁne", "café strasse fine"),
+        ("CAFÉ Straße ﬁne", "café straße fine"),
+        ("ΣΤΟΥΣ δρόμους", "στους δρόμους"),
         ("cafe\u0301", "café"),
         ("日本語 の 犬", "日本語 の 犬"),
         ("हिन्दी में", "हिन्दी में"),
@@ -41,12 +46,26 @@ def test_split_words(text, expected):
     assert words(text) == expected.split()
 
 
-def test_normalisation_equals_unicodes():
-    texts = ["\uff21\uff22\uff23 \u00bd \ufdfa", "İstanbul", "ΣΊΣΥΦΟΣ", "Ǆ ǲ", "Å"]
+def test_normalisation_equals_pythons():
+    texts = ["\uff21\uff22\uff23 \u00bd \ufdfa", "İstanbul", "ΣΊΣΥΦΟΣ", "Ǆ ǲ", "Donau\u00addampf", "ẞ 한국"]
     for text in texts:
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        letters = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded)
+        letters = "".join(
+            c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in normalised(text)
+        )
         assert words(text) == letters.split()
+
+
+@pytest.mark.slow
+def test_words_do_not_depend_on_the_language_of_the_machine():
+    code = """
+import tensorflow as tf
+from tfsparsecap.captioning.data.tokenizers import split_words
+print(ascii(b" ".join(split_words(tf.constant(["I İ Ì JUMP"])).flat_values.numpy().tolist()).decode()))
+"""
+    environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == ascii("i i\u0307 ì jump")
 
 
 def test_broken_utf_8_is_replaced():

@@ -13,6 +13,7 @@ import tensorflow_text as text
 
 from tfsparsecap.captioning.models.captioner_base import END, PAD, START, UNKNOWN
 from tfsparsecap.core.files import atomic_write, read_text
+from tfsparsecap.core.text import INVISIBLE
 from tfsparsecap.errors import InputError, error_prefix
 
 SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
@@ -28,9 +29,9 @@ _BETWEEN = r"[^\p{L}\p{M}\p{N}\p{So}]+"
 def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
     """Normalised words of captions; works eagerly and in a graph.
 
-    NFKC, case folding, and ASCII apostrophes and hyphens. A word is a sequence of letters, marks and digits,
-    with apostrophes and hyphens inside (`dog's`, `t-shirt`); a number keeps its separators (`3.5`); an emoji
-    is a word; other punctuation is removed.
+    NFKC, lower case, ASCII apostrophes and hyphens, no invisible characters. A word is a sequence of letters,
+    marks and digits, with apostrophes and hyphens inside (`dog's`, `t-shirt`); a number keeps its separators
+    (`3.5`); an emoji is a word; other punctuation is removed.
 
     Args:
         captions: string [B], UTF-8 (broken bytes are replaced).
@@ -43,7 +44,10 @@ def split_words(captions: tf.Tensor) -> tf.RaggedTensor:
         [b'a', b"dog's", b'caf\\xc3\\xa9', b'twice']
     """
     captions = tf.strings.unicode_transcode(captions, "UTF-8", "UTF-8")
-    captions = text.case_fold_utf8(text.normalize_utf8(captions, "NFKC"))
+    captions = tf.strings.regex_replace(text.normalize_utf8(captions, "NFKD"), INVISIBLE, "")
+    # ASCII first: for other letters, TensorFlow follows the machine's language, and Turkish has another i.
+    captions = tf.strings.lower(tf.strings.lower(captions), encoding="utf-8")
+    captions = text.normalize_utf8(captions, "NFKC")
     captions = tf.strings.regex_replace(captions, "[\u2018\u2019\u02bc]", "'")
     captions = tf.strings.regex_replace(captions, "[\u2010\u2011]", "-")
     return text.regex_split(captions, f"{_WORD}|{_BETWEEN}", _WORD)

@@ -17,7 +17,7 @@ from tfsparsecap.captioning.metrics.named_objects import Labelled, object_scores
 from tfsparsecap.captioning.metrics.scores import METRICS, QUICK_METRICS, compute_scores, exact_match
 from tfsparsecap.captioning.metrics.tokenize import light_tokenize
 from tfsparsecap.captioning.search.search_options import SearchOptions
-from tfsparsecap.core.text import folded, spaced
+from tfsparsecap.core.text import normalised, spaced
 from tfsparsecap.errors import InputError
 
 # Ids that every programming language can read as an integer.
@@ -169,8 +169,8 @@ def _by_image(
     without: list[str] = []
     for caption in captions:
         if any(map(light_tokenize, caption.references)):
-            references[caption.image_id] = [spaced(folded(text)) for text in caption.references]
-            texts[caption.image_id] = spaced(folded(caption.caption))
+            references[caption.image_id] = [spaced(normalised(text)) for text in caption.references]
+            texts[caption.image_id] = spaced(normalised(caption.caption))
         else:
             without.append(caption.image_id)
     if not texts:

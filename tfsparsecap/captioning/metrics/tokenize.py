@@ -4,7 +4,7 @@ import functools
 import re
 import unicodedata
 
-from tfsparsecap.core.text import folded, spaced
+from tfsparsecap.core.text import normalised, spaced
 
 # Tags such as <unk>, numbers with separators, words with inner hyphens and full stops, symbols. As in the
 # Penn Treebank "isn't" is two words (is, n't), and so are "dog's" (dog, 's) and "cannot" (can, not).
@@ -25,8 +25,8 @@ def _tokens_with_marks() -> re.Pattern[str]:
 def light_tokenize(caption: str) -> str:
     """The words of a caption, separated by spaces, without case and punctuation; does not need Java.
 
-    Letters are normalised as in vocabularies (`text.folded`): a generated caption can equal a reference. In
-    scripts without spaces, such as Chinese, each character is a word (`text.spaced`).
+    Letters are normalised as in vocabularies (`text.normalised`): a generated caption can equal a reference.
+    In scripts without spaces, such as Chinese, each character is a word (`text.spaced`).
 
     Agrees with `java.ptb_tokenize` on 40 434 of Flickr8k's 40 455 captions; differs on abbreviations ("Jr.")
     and on brackets, which the PTB tokenizer turns into words ("-lrb-").
@@ -35,5 +35,5 @@ def light_tokenize(caption: str) -> str:
         >>> light_tokenize('Two dogs , one of them the man\\'s, play in "the snow".')
         "two dogs one of them the man 's play in the snow"
     """
-    words = spaced(folded(caption))
+    words = spaced(normalised(caption))
     return " ".join((_TOKENS if words.isascii() else _tokens_with_marks()).findall(words))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfsparsecap.core.text import folded
+from tfsparsecap.core.text import normalised
 from tfsparsecap.errors import check_number, check_whole
 
 #: Memory of the search grows with the beam.
@@ -49,4 +49,4 @@ class SearchOptions:
     def __post_init__(self) -> None:
         check_whole("no_repeat_ngram", self.no_repeat_ngram, at_least=0)
         check_number("length_penalty", self.length_penalty, at_least=0, at_most=10)
-        object.__setattr__(self, "function_words", tuple(map(folded, self.function_words)))
+        object.__setattr__(self, "function_words", tuple(map(normalised, self.function_words)))
