@@ -170,6 +170,11 @@ def test_captions_of_similar_length_are_batched_together(records, tokenizer, cac
     assert len(numbers(collected(single_batches.epoch(0)), tokenizer)) == 19
 
 
+def test_captions_that_are_too_long_are_counted(records, tokenizer, cache):
+    assert make(records, tokenizer, cache).cut == 0
+    assert make(records, tokenizer, cache, max_length=4).cut == 3
+
+
 def test_broken_images_are_listed_and_their_captions_skipped(records, tokenizer):
     records[5].image.write_bytes(b"no image")
     records[6].image.unlink()

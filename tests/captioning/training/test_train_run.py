@@ -63,6 +63,7 @@ def test_a_run_that_is_stopped_after_each_epoch_ends_with_the_same_weights(
         patch.setattr(SaveEpoch, "on_epoch_end", save_and_copy)
         folder, scores, messages = train(tmp_path / "whole", settings)
         assert any(text.startswith("the encoder has random weights") for text in messages)
+        assert any("of 100 captions are longer than data.max_length=4," in text for text in messages)
         cached = set((tmp_path / "cache").iterdir())
         patch.setattr(SaveEpoch, "on_epoch_end", save_and_stop)
         for _ in range(2):

@@ -35,6 +35,7 @@ class TrainingBatches:
             inputs once.
         pad_id: id of padding.
         augment: augmentation of the images.
+        cut: number of captions that are longer than `T`.
     """
 
     source: ImageSource
@@ -47,6 +48,7 @@ class TrainingBatches:
     captions_per_image: int = 1
     pad_id: int = PAD
     augment: Augmentation | None = None
+    cut: int = 0
 
     def __post_init__(self) -> None:
         if self.augment is not None and "image" not in self.source.specs:
@@ -238,6 +240,7 @@ def training_batches(
         captions_per_image=captions_per_image,
         pad_id=tokenizer.pad_id,
         augment=augment,
+        cut=int((targets != tokenizer.end_id).all(axis=1).sum()),
     )
 
 

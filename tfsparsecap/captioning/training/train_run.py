@@ -176,6 +176,11 @@ class _Run:
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
         reached = self._reached
         self.batches = self._training_batches(reached if reached.kind == "fine_tune" else self.phases[0])
+        if self.batches.cut:
+            report(
+                f"{self.batches.cut} of {self.batches.examples} captions are longer than"
+                f" data.max_length={config.data.max_length}, which counts their end as a word, and are cut"
+            )
         if checkpoint is None and config.training.start_from is None:
             start_at_frequencies(self.captioner, self.batches.targets)
         self.initial = named_weights(self.captioner) if config.training.keep_initial else {}
