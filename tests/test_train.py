@@ -41,8 +41,13 @@ def test_an_interrupted_training_says_how_to_continue(monkeypatch, tmp_path):
 
     monkeypatch.setattr(run_module, "train_run", interrupted)
     remedy = r"python -m \S+train --config '.*/my runs/one/config\.yaml' --runs '.*/my runs' --resume"
+    command = ["--runs", str(tmp_path / "my runs"), "name=one"]
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped before the first epoch: start the same command"):
+        train.main(command)
+    (tmp_path / "my runs" / "one").mkdir(parents=True)
+    (tmp_path / "my runs" / "one" / "config.yaml").touch()
     with pytest.raises(KeyboardInterrupt, match=rf"^stopped: continue with {remedy}$"):
-        train.main(["--runs", str(tmp_path / "my runs"), "name=one"])
+        train.main(command)
 
 
 def test_an_existing_folder_stays_unchanged(capsys, tmp_path, monkeypatch, tiny_settings):

@@ -29,6 +29,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 
@@ -108,6 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         except KeyboardInterrupt:
             settings_file = f"{options.runs}/{config.name}/config.yaml"
+            if not Path(settings_file).is_file():
+                raise KeyboardInterrupt(
+                    "stopped before the first epoch: start the same command again"
+                ) from None
             command = shlex.join(["--config", settings_file, "--runs", options.runs, "--resume"])
             raise KeyboardInterrupt(f"stopped: continue with python -m tfsparsecap.train {command}") from None
         if not options.json and "split" in scores:
