@@ -16,7 +16,7 @@ from tests.hub_server import TOKEN, running_hub
 from tfsparsecap.captioning.inference import load
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.errors import InputError
-from tfsparsecap.publish import main
+from tfsparsecap.publish import _without_places, main
 
 hub_client = pytest.importorskip("huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")
@@ -69,6 +69,21 @@ def test_a_published_run_is_loaded_in_one_line(hub, exported, capsys, tmp_path):
     assert '"caption"' in capsys.readouterr().out
     main([str(exported), "someone/tiny"])  # again, into the repository that exists
     assert hub.repositories["someone/tiny"]["model.tflite"] == captioner.path.read_bytes()
+
+
+def test_settings_have_no_folders_of_this_machine():
+    data = {"folder": "clients/miller/photos", "table": "C:\\Users\\me\\x.csv", "captions": ["a/b.json"]}
+    settings = {
+        "data": {**data, "features": "/home/me/f", "split_column": "a/b", "cache_folder": None},
+        "training": {"start_from": "runs/secret", "teacher": ["runs/a", "~/b"]},
+        "model": {"encoder": {"weights": "imagenet", "slimmed": "."}},
+    }
+    data = {"folder": "photos", "table": "x.csv", "captions": ["b.json"]}
+    assert _without_places(settings) == {
+        "data": {**data, "features": "f", "split_column": "a/b", "cache_folder": None},
+        "training": {"start_from": "secret", "teacher": ["a", "b"]},
+        "model": {"encoder": {"weights": "imagenet", "slimmed": "."}},
+    }
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ examples:
 import argparse
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from tfsparsecap.command import parser, run, start_tensorflow
@@ -25,6 +25,11 @@ from tfsparsecap.errors import InputError
 
 #: The files that a repository of this package has.
 CARD, MODEL, CONFIG, VOCABULARY = "README.md", "model.tflite", "config.yaml", "vocabulary.txt"
+# Settings that are folders and files, in any section.
+_PLACES = (
+    *("folder", "table", "captions", "features", "cache_folder", "sentencepiece"),
+    *("weights", "slimmed", "start_from", "teacher"),
+)
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -124,14 +129,15 @@ def published_files(folder: Path, repository: str, licence: str = "other") -> di
     }
 
 
-def _without_places(value: Any) -> Any:
+def _without_places(value: Any, is_place: bool = False) -> Any:
     """Settings in which folders and files of this machine keep their names only."""
     if isinstance(value, dict):
-        return {key: _without_places(entry) for key, entry in value.items()}
+        return {key: _without_places(entry, key in _PLACES) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_without_places(entry) for entry in value]
-    is_place = isinstance(value, str) and re.match(r"[/~]|\.{1,2}/|file:", value)
-    return Path(value).name if is_place else value
+        return [_without_places(entry, is_place) for entry in value]
+    if isinstance(value, str) and (is_place or re.match(r"[/~]|\.{1,2}/|file:", value)):
+        return PureWindowsPath(value).name or "."  # takes the paths of other systems, too
+    return value
 
 
 if __name__ == "__main__":

@@ -103,7 +103,8 @@ def validation_samples(
         samples = _validation_samples(run, run.config, data.split("validation"), inputs, count)
         return samples, "validation images", note
     except InputError as error:
-        return None, f"synthetic inputs, because {error}", ""
+        # Not in the description, which the file contains: the reason names folders of this machine.
+        return None, "synthetic inputs", f"the inputs are synthetic, because {error}"
 
 
 def _validation_samples(

@@ -48,6 +48,10 @@ def test_changed_data_is_noticed(tmp_path):
     validation, source, note = validation_samples(run, inputs, 10)
     assert len(validation.samples) == 1 and source == "validation images"
     assert "run has changed since the training: its validation and test images may have been" in note
+    run.config.data.folder = str(tmp_path / "moved")
+    validation, source, note = validation_samples(run, inputs, 10)
+    assert (validation, source) == (None, "synthetic inputs")
+    assert note.startswith("the inputs are synthetic, because there is no data folder") and "moved" in note
 
 
 def test_captions_of_drawn_images_count_as_not_good(monkeypatch):
