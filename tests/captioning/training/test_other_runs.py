@@ -3,13 +3,17 @@
 import csv
 import json
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tfsparsecap.captioning.data.records import CaptionData, Record
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.settings.build import load_data
 from tfsparsecap.captioning.settings.config_files import load_config
+from tfsparsecap.captioning.training.other_runs import objects_of_run
 from tfsparsecap.errors import InputError
 
 from .training_runs import arrays, assert_same_arrays, history, resume_last_epoch, train
@@ -79,12 +83,20 @@ def test_labels_train_the_head_and_runs_continue_with_its_objects(tiny_settings,
     assert unlabelled_captioner.objects == ("cat", "dog", "sofa")
     np.testing.assert_array_equal(unlabelled_captioner.object_scores.kernel, captioner.object_scores.kernel)
 
-    other = photos("other", [["cat", "bus"], ["dog"]])
-    message = (
-        r"predicts 3 objects, but 3 are labelled in other \(only one of the two has bus, sofa\): give data"
-    )
+
+def test_a_run_continues_with_some_of_the_objects_of_its_start_and_no_others():
+    config = load_config(None, ["training.start_from=runs/first"])
+    messages, start = [], SimpleNamespace(captioner=SimpleNamespace(objects=("cat", "dog", "sofa")))
+
+    def objects(*labels):
+        data = CaptionData("other", [Record("a", Path("a"), ("a dog",), "train", labels)])
+        return objects_of_run(config, data, start, None, messages.append)
+
+    assert objects("dog", "cat") == ("cat", "dog", "sofa")
+    assert "no photograph of other has one of the labels sofa, which" in messages[0]
+    message = r"predicts 3 objects, without some of the 2 that are labelled in other \(bus\): give data"
     with pytest.raises(InputError, match=message):
-        train(tmp_path / "runs", settings_of(tiny_settings, "other", start, *other))
+        objects("bus", "cat")
 
 
 @pytest.mark.slow

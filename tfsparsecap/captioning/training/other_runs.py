@@ -142,7 +142,7 @@ def objects_of_run(
     They are those of the checkpoint or of the run that it starts from, otherwise the labels of the data.
 
     Raises:
-        InputError: the run that it starts from and the data have different objects.
+        InputError: the data have objects that the captioner of the run that it starts from does not predict.
     """
     labelled, where = objects_of(config, data), config.training.start_from
     if checkpoint is not None:
@@ -152,12 +152,16 @@ def objects_of_run(
     objects = start.captioner.objects
     if labelled and not objects:
         report(f"the captioner in {where} predicts no objects: the labels of {data.name} are not used")
-    elif labelled and objects != labelled:
-        different = listed(sorted({*objects} ^ {*labelled}))
+    elif unknown := sorted({*labelled} - {*objects}):
         raise InputError(
-            f"training.start_from: the captioner in {where} predicts {len(objects)} objects, but"
-            f" {len(labelled)} are labelled in {data.name} (only one of the two has {different}): give data"
-            " with the same labels, or set training.object_weight=0 to train without them"
+            f"training.start_from: the captioner in {where} predicts {len(objects)} objects, without some of"
+            f" the {len(labelled)} that are labelled in {data.name} ({listed(unknown)}): give data with its"
+            " labels, or set training.object_weight=0 to train without them"
+        )
+    elif labelled and (absent := sorted({*objects} - {*labelled})):
+        report(
+            f"no photograph of {data.name} has one of the labels {listed(absent)}, which the captioner in"
+            f" {where} predicts: it learns that these objects are not there"
         )
     return objects
 
