@@ -11,8 +11,8 @@ from tfsparsecap.errors import InputError
 
 def make_images(folder, names):
     folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        Image.new("RGB", (4, 4)).save(folder / name)
+    for number, name in enumerate(names):
+        Image.new("RGB", (4, 4), (40 * number, 0, 0)).save(folder / name)
 
 
 @pytest.fixture

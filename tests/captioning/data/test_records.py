@@ -6,6 +6,7 @@ import pytest
 
 from tfsparsecap.captioning.data import load
 from tfsparsecap.captioning.data.records import (
+    SPLITS,
     BadRecords,
     CaptionData,
     Record,
@@ -68,6 +69,20 @@ def test_seeded_splits_of_few_images():
 
     assert of("abc") == ["test", "train", "validation"] and of("a") == ["train"]
     assert of("abcd", (1, 0, 0)) == ["train"] * 4
+
+
+def test_copies_are_in_one_seeded_split(tmp_path):
+    names = [f"{n}.jpg" for n in range(200)]
+    before, _ = seeded_splits(names, 3, "x")
+    files = {name: tmp_path / name for name in names}
+    for number, file in enumerate(files.values()):
+        file.write_bytes(b"%d" % (number if number > 50 else number // 5))
+    splits, note = seeded_splits(reversed(names), 3, "x", files=files)
+    records = [Record(name, file, (), splits[name]) for name, file in files.items()]
+    assert copies_across_splits(records) == []
+    moved = [name for name in names if splits[name] != before[name]]
+    assert moved and set(moved) < set(names[:50]) and set(splits.values()) == {*SPLITS}
+    assert note.endswith(f"; {len(moved)} copies were put into the splits of their originals")
 
 
 @pytest.mark.parametrize("count", [100, 1000])

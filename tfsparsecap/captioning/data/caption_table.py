@@ -124,7 +124,8 @@ def load(
     notes = []
     has_splits = any(splits[name] for name in captions)
     if not has_splits:
-        splits, note = seeded_splits(captions, seed, table.name, fractions)
+        files = {name: paths[name] for name in captions}
+        splits, note = seeded_splits(captions, seed, table.name, fractions, files)
         notes.append(note)
     records = []
     for name, texts in captions.items():

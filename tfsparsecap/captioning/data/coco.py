@@ -159,7 +159,8 @@ def _split(
     names_without_split = [name for name in entries if name not in splits]
     if names_without_split:
         files = ", ".join(dict.fromkeys(source[name].name for name in names_without_split))
-        random_splits, note = seeded_splits(names_without_split, seed, files, fractions)
+        paths = {name: entries[name][1] for name in names_without_split}
+        random_splits, note = seeded_splits(names_without_split, seed, files, fractions, paths)
         splits |= random_splits
         notes.append(note)
     elif missing := [split for split in SPLITS if split not in splits.values()]:

@@ -169,7 +169,7 @@ def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str,
     paths = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
     files = {split: path for split, path in paths.items() if path is not None}
     if not files:
-        random_splits, note = seeded_splits(images, seed, str(folder))
+        random_splits, note = seeded_splits(images, seed, str(folder), files=images)
         return random_splits, [note]
     missing = [SPLIT_FILES[split][0] for split, path in paths.items() if path is None]
     if missing:

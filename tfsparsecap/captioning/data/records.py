@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -174,19 +174,24 @@ def has_words(caption: str) -> bool:
 
 
 def seeded_splits(
-    image_ids: Iterable[str], seed: int, source: str, fractions: Sequence[float] = FRACTIONS
+    image_ids: Iterable[str],
+    seed: int,
+    source: str,
+    fractions: Sequence[float] = FRACTIONS,
+    files: Mapping[str, Path] | None = None,
 ) -> tuple[dict[str, str], str]:
-    """Assigns images to train, validation and test at random.
+    """Assigns images to train, validation and test at random, copies of the same photograph to one of them.
 
-    The result depends on the ids and the seed only, not on the order of the ids; another image changes the
-    split of at most one other image for validation and one for test. Validation and test get at least one
-    image each if there are three or more.
+    The result depends on the ids, the seed and the copies only, not on the order of the ids; another image
+    changes the split of at most one other image for validation and one for test. Validation and test get at
+    least one image each if there are three or more without copies.
 
     Args:
         image_ids: names of the images.
         seed: another seed gives other splits.
         source: file or folder without splits, for the note.
         fractions: fractions of train, validation and test.
+        files: of the images; None does not look for copies.
 
     Returns:
         `image_id -> split`, and a note for the user.
@@ -216,7 +221,16 @@ def seeded_splits(
     names = ["validation"] * validation + ["train"] * (len(ids) - validation - test) + ["test"] * test
     shares = "/".join(f"{100 * share:g}" for share in fractions)
     note = f"{source} has no splits: {len(ids)} images were split {shares} at random with seed {seed}"
-    return dict(zip(ids, names, strict=True)), note
+    splits = dict(zip(ids, names, strict=True))
+    moved = 0
+    for group in _across_splits(Record(name, file, (), splits[name]) for name, file in (files or {}).items()):
+        # The first name is a random choice, too, so that the fractions stay.
+        split = min(group, key=lambda record: record.image_id).split
+        moved += sum(record.split != split for record in group)
+        splits |= {record.image_id: split for record in group}
+    if moved:
+        note += f"; {moved} copies were put into the splits of their originals"
+    return splits, note
 
 
 def with_progress(results: Iterable[T], total: int, what: str, shown: bool) -> Iterable[T]:
@@ -276,12 +290,18 @@ def copies_across_splits(records: Iterable[Record]) -> list[tuple[Record, Record
     Reads the sizes of all files, the ends of those of equal size, and all of those with equal ends. Files
     that are missing or empty are left out.
     """
+    return [
+        (group[0], next(record for record in group if record.split != group[0].split))
+        for group in _across_splits(records)
+    ]
+
+
+def _across_splits(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of each photograph that is in different splits."""
     groups = [list(records)]
     for key in (os.path.getsize, _tail, _digest):
         groups = [part for group in groups for part in _parts(group, key)]
-    return [
-        (group[0], next(record for record in group if record.split != group[0].split)) for group in groups
-    ]
+    return groups
 
 
 def describe_copies(data: CaptionData, pairs: list[tuple[Record, Record]]) -> str:
