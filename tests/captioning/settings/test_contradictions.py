@@ -17,6 +17,7 @@ SCST = ["training.start_from=runs/dense", "training.scst.samples=2"]
     "settings",
     [
         ["pruning.begin=0.2"],
+        ["training.restore_best=true", "training.validation_images=null"],
         [*INCEPTION, "model.encoder.weights=a.ckpt"],
         [*FROZEN, "pruning.encoder=B"],
         SLIM,
@@ -56,6 +57,10 @@ def test_valid_settings_pass(settings):
         (["training.teacher=[runs/dense, ' ']"], r"training\.teacher contains an empty text"),
         (['training.start_from=""'], r"training\.start_from contains an empty text.*start_from=null"),
         (["training.gamma_l2=1", "model.encoder.trainable=false"], "but no image encoder is trained"),
+        (
+            ["training.restore_best=true", "training.validation_images=1"],
+            r"restore_best=true needs the validation CIDEr .*validation_images is 1: set it to 2 or more",
+        ),
         (["training.clip_value=1"], "both set: set one of them to null"),
         (["pruning.beginn=0.2"], r"unknown key pruning\.beginn .* did you mean pruning\.begin\?"),
         (

@@ -174,6 +174,12 @@ def _check_phases(training: Training) -> None:
             "training.clip_norm (1.0 by default) and training.clip_value are both set: set one of them to"
             " null"
         )
+    if training.restore_best and training.validation_images in (0, 1):
+        raise InputError(
+            "training.restore_best=true needs the validation CIDEr of 2 images or more, but"
+            f" training.validation_images is {training.validation_images}: set it to 2 or more or to null for"
+            " all, or set training.restore_best=false"
+        )
     for name, size in (("", training.batch_size), ("fine_tune.", training.fine_tune.batch_size)):
         if (size or 0) % training.captions_per_image:
             raise InputError(
