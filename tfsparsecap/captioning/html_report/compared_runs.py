@@ -125,7 +125,7 @@ def _read_history(run: ReportRun, path: Path) -> None:
 def _read_scores(run: ReportRun, path: Path) -> None:
     file = _SCORE_FILE.model_validate_json(path.read_bytes())
     run.scores = file.model_dump(include=set(SCORES), exclude_unset=True)
-    run.scored = one_line(f"{file.images} images, {file.tokenizer} tokenizer")
+    run.scored = one_line("{images} images, {tokenizer} tokenizer".format(**file.model_dump()))
 
 
 def _read_captions(run: ReportRun, path: Path) -> None:
