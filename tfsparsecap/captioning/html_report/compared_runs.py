@@ -125,7 +125,8 @@ def _read_history(run: ReportRun, path: Path) -> None:
 def _read_scores(run: ReportRun, path: Path) -> None:
     file = _SCORE_FILE.model_validate_json(path.read_bytes())
     run.scores = file.model_dump(include=set(SCORES), exclude_unset=True)
-    run.scored = one_line("{images} images, {tokenizer} tokenizer".format(**file.model_dump()))
+    about = file.model_dump()
+    run.scored = one_line(f"{about['images']} images, {about['tokenizer']} tokenizer")
 
 
 def _read_captions(run: ReportRun, path: Path) -> None:
