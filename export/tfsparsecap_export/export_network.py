@@ -18,7 +18,7 @@ from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, encode_file
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
-from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples
+from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples, table_rows
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import Verification
 
@@ -123,6 +123,8 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         outputs.check_deterministic(model.name, lambda: list(called(compared[0]).values()))
         request.progress("converting", None)
         dense = graph.model_graph(model, batch, inputs)
+        if not samples:
+            compared = synthetic_samples(called.inputs, len(compared), table_rows(dense))
 
         sources = graph.weight_sources(model)
         encode = request.encoding_function(_STEPS, sources)
@@ -138,7 +140,7 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
                 sources,
                 float_layers,
                 encode=lambda network: encode(network[0], keep_float=float_layers)[0],
-                verify=functools.partial(verify, all_float=False),
+                verify=functools.partial(verify, samples=samples[1::2], all_float=False),
             )
             network = int8 or network
             notes += int8_notes

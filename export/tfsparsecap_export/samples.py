@@ -11,29 +11,63 @@ from PIL import Image
 from tfsparsecap.core.array_files import open_array
 from tfsparsecap.core.model_call import MOST_READ, identifier
 from tfsparsecap.errors import InputError
+from tfsparsecap_export.flatbuffer import model_file as flatfile
+
+#: Operations between an input of ids and its table, and which of their inputs has the ids.
+_FROM = dict.fromkeys(("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE"), 0)
+_FROM |= {"SELECT": 2, "SELECT_V2": 2}  # ids that are not negative
 
 Sample = dict[str, np.ndarray]
 
 
-def synthetic_samples(inputs: dict[str, tf.TensorSpec], count: int) -> list[Sample]:
+def synthetic_samples(
+    inputs: dict[str, tf.TensorSpec], count: int, rows: Mapping[str, int] | None = None
+) -> list[Sample]:
     """Random inputs.
 
     Args:
         inputs: names, shapes and dtypes. If the first axis can have any size, samples have a batch size of 1
             and 3 by turns.
         count: number of samples.
+        rows: for inputs that are ids, the number of rows of the table that looks them up.
 
     Returns:
-        For each sample an array per input: uint8 [B, S, S, 3] are images with smooth colours, other integers
-        are 0 or 1, floats are absolute values of normal numbers (like features behind a ReLU), masks are
-        true, and floats `"boxes"` [B, N, 4] are boxes inside the image, x_min, y_min, x_max, y_max from 0
-        to 1.
+        For each sample an array per input: ids of any row, uint8 [B, S, S, 3] are images with smooth colours,
+        other integers are 0 or 1, floats are absolute values of normal numbers (like features behind a ReLU),
+        masks are true, and floats `"boxes"` [B, N, 4] are boxes inside the image, x_min, y_min, x_max, y_max
+        from 0 to 1.
     """
     rng = np.random.default_rng(0)
     return [
-        {name: _values(name, spec, 3 if number % 2 else 1, rng) for name, spec in inputs.items()}
+        {
+            name: _values(name, spec, 3 if number % 2 else 1, rng, (rows or {}).get(name))
+            for name, spec in inputs.items()
+        }
         for number in range(count)
     ]
+
+
+def table_rows(content: bytes) -> dict[str, int]:
+    """Number of rows of the smallest table that looks up an input, by the names of such inputs of a file."""
+    model = flatfile.read_model(content)
+    graph = model.subgraphs[0]
+    rows: dict[str, int] = {}
+    source = {
+        int(operator.outputs[0]): int(operator.inputs[_FROM[flatfile.builtin_name(model, operator)]])
+        for operator in graph.operators
+        if flatfile.builtin_name(model, operator) in _FROM
+    }
+    names = {entry.tensorIndex: entry.name.decode() for entry in model.signatureDefs[0].inputs}
+    for operator in graph.operators:
+        if flatfile.builtin_name(model, operator) != "GATHER":
+            continue
+        table, ids = map(int, operator.inputs[:2])
+        while ids in source:
+            ids = source[ids]
+        if flatfile.constant(model, graph, table) is not None and ids in names:
+            length = int(graph.tensors[table].shape[0])
+            rows[names[ids]] = min(length, rows.get(names[ids], length))
+    return rows
 
 
 def read_samples(files: Sequence[str]) -> Any:
@@ -183,7 +217,9 @@ def check_samples(samples: Sequence[Sample], inputs: Mapping[str, tf.TensorSpec]
                 )
 
 
-def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator) -> np.ndarray:
+def _values(
+    name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator, rows: int | None = None
+) -> np.ndarray:
     shape = tuple(batch if size is None else size for size in spec.shape)
     dtype = spec.dtype.as_numpy_dtype
     if name == "boxes" and spec.dtype.is_floating and len(shape) == 3 and shape[-1] == 4:
@@ -192,10 +228,10 @@ def _values(name: str, spec: tf.TensorSpec, batch: int, rng: np.random.Generator
         patches = [Image.fromarray(rng.integers(0, 256, (6, 6, 3), np.uint8)) for _ in range(shape[0])]
         size = (shape[2], shape[1])
         return np.stack([np.asarray(patch.resize(size, Image.Resampling.BICUBIC)) for patch in patches])
-    if np.issubdtype(dtype, np.integer):
-        values = rng.integers(0, 2, shape).astype(dtype)
-        if values.ndim > 1:
-            values[:, 0] = 1  # a sequence that a mask would hide completely has no mean
+    if np.issubdtype(dtype, np.integer) or rows is not None:
+        values = rng.integers(0, rows or 2, shape).astype(dtype)
+        if values.ndim > 1 and rows != 1:
+            values[:, 0] = np.maximum(values[:, 0], 1)  # a mask that hides a whole sequence leaves no mean
         return values
     return np.abs(rng.normal(size=shape)).astype(dtype)
 

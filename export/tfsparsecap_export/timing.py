@@ -214,9 +214,11 @@ def samples(paths: list[Path], *, images: list[Path] | None = None, count: int =
     check_whole("the number of synthetic inputs", count, at_least=1)
     inputs = same_inputs(paths)
     if images:
-        shape = inputs.get("image", ((), ""))[0]
-        if len(shape) != 4:
-            raise InputError(f"{paths[0]} has the inputs {_shown(inputs)}, no image: leave --images out")
+        shape, dtype = inputs.get("image", ((), ""))
+        if len(inputs) != 1 or dtype != "uint8" or shape != (1, *shape[1:2] * 2, 3):
+            raise InputError(
+                f"{paths[0]} has the inputs {_shown(inputs)}, not one square uint8 image: leave --images out"
+            )
         files: list[Path] = []
         for path in images:
             image_files = images_in(path)[:count] if path.is_dir() else [path]

@@ -370,6 +370,7 @@ def test_unusable_arguments_are_rejected(tmp_path, blocks_captioner, export_opti
     [
         ({"description": {"scores": {1.5, 2.5}}}, "the entry 'scores' of description"),
         ({"tolerance": 20}, "from 0 to 1"),
+        ({"vocabulary": ["<pad>", "a\nb"]}, "token 1 of the vocabulary contains a line break"),
     ],
 )
 def test_unusable_options_of_captioners_are_rejected(options, message):

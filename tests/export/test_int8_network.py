@@ -195,6 +195,32 @@ def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_inputs_for_the_check_are_not_those_of_the_calibration(network, tmp_path, monkeypatch):
+    model, samples = network
+
+    def recorded(dense, weights, rounded, *, verify, calibration, **options):
+        used.update(calibration=calibration, check=verify.keywords["samples"])
+        return None, []
+
+    used = {}
+    monkeypatch.setattr(int8_network, "choose_network", recorded)
+    export_model(model, tmp_path / "a.tflite", samples=samples)
+    for name, expected in (("calibration", samples[::2]), ("check", samples[1::2])):
+        for mine, theirs in zip(used[name], expected, strict=True):
+            np.testing.assert_array_equal(mine["image"], theirs["image"])
+
+
+@pytest.mark.slow
+def test_activations_that_are_always_zero_are_int8_too(network, tmp_path):
+    model, samples = keras.models.clone_model(network[0]), network[1]
+    model.set_weights(network[0].get_weights())
+    bias = model.layers[0].bias
+    bias.assign(np.full(bias.shape, -1e3))
+    report = export_model(model, tmp_path / "a.tflite", samples=samples)
+    assert any("int8 activations" in layer.reason for layer in report.layers) and not report.notes
+
+
+@pytest.mark.slow
 def test_int8_that_changes_outputs_too_much_is_refused(network, tmp_path, monkeypatch, cached_export):
     model, samples = network
     monkeypatch.setattr(outputs, "INT8_RMS_ERROR", 1e-6)

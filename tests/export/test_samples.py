@@ -1,9 +1,11 @@
 """Samples for an export, in all forms in which Keras takes data."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfsparsecap_export.samples import as_samples, check_samples, synthetic_samples
+from tfsparsecap_export.keras_to_tflite.graph import model_graph
+from tfsparsecap_export.samples import as_samples, check_samples, synthetic_samples, table_rows
 
 from tfsparsecap.core.model_call import MOST_READ
 from tfsparsecap.errors import InputError
@@ -102,6 +104,22 @@ def test_random_images_have_the_batch_size_of_the_file():
         check_samples(samples, inputs)
         assert [len(sample["images"]) for sample in samples] == batches
     assert (samples[1]["images"][0] != samples[1]["images"][1]).any()
+
+
+def test_ids_are_of_all_rows_of_their_table():
+    words, kinds = keras.Input((6,), dtype="int32", name="words"), keras.Input((6,), name="kinds")
+    x = keras.layers.Embedding(500, 4)(words) + keras.layers.Embedding(3, 4)(kinds)
+    other = keras.Input((4,), dtype="int32", name="other")
+    model = keras.Model(
+        [words, kinds, other], keras.layers.Flatten()(x) + keras.ops.cast(other[:, :1], "float32")
+    )
+    rows = table_rows(model_graph(model, 1, None))
+    assert rows == {"words": 500, "kinds": 3}
+    inputs = {"words": tf.TensorSpec((1, 6), tf.int32), "kinds": tf.TensorSpec((1, 6))}
+    samples = synthetic_samples(inputs, 50, rows)
+    check_samples(samples, inputs)
+    words, kinds = (np.concatenate([sample[name] for sample in samples]) for name in inputs)
+    assert words.max() > 450 and len(np.unique(words)) > 150 and set(np.unique(kinds)) == {0, 1, 2}
 
 
 def test_only_floats_with_four_corners_are_boxes():

@@ -168,5 +168,5 @@ def test_unusable_arguments_are_input_errors(files, layers, unusable):
     for number in ("runs", "threads"):
         with pytest.raises(InputError, match="at least 1"):
             timing.measure(files, [{}], **{number: 0})
-    with pytest.raises(InputError, match="no image"):
+    with pytest.raises(InputError, match="not one square uint8 image"):
         timing.samples([unusable / "other"], images=[unusable / "red.png"])

@@ -57,7 +57,8 @@ class CaptionOptions:
             with float weights only, and 1 for a file with int8 weights, whose scores are checked in any case.
 
     Raises:
-        InputError: `tolerance` is not between 0 and 1, or JSON has no values such as in `description`.
+        InputError: `tolerance` is not between 0 and 1, a token contains a line break, or JSON has no values
+            such as in `description`.
 
     Examples:
         >>> options = CaptionOptions(beam=4, description={"trained_on": "my photographs"})
@@ -76,6 +77,9 @@ class CaptionOptions:
     def __post_init__(self) -> None:
         if self.tolerance is not None and not 0 <= self.tolerance <= 1:
             raise InputError(f"tolerance is {self.tolerance}: give a fraction from 0 to 1")
+        broken = next((i for i, token in enumerate(self.vocabulary or ()) if "\n" in token), None)
+        if broken is not None:
+            raise InputError(f"token {broken} of the vocabulary contains a line break: replace it")
         object.__setattr__(self, "description", plain_description(self.description))
 
     def tokens(self, captioner: Captioner) -> "Tokenizer | Sequence[str] | None":

@@ -184,9 +184,13 @@ def quantized_int8(weights: np.ndarray, by_row: bool) -> tuple[np.ndarray, schem
     Returns:
         int8 weights of the same shape, and the schema's quantization with one scale per row or a single one.
     """
-    largest = np.abs(weights).max(axis=1 if by_row else None, keepdims=True)
-    scale = np.where(largest == 0, 1, largest / 127).astype(np.float32)
+    scale = int8_scales(np.abs(weights).max(axis=1 if by_row else None, keepdims=True))
     return np.clip(np.round(weights / scale), -127, 127).astype(np.int8), quantization(scale)
+
+
+def int8_scales(largest: np.ndarray) -> np.ndarray:
+    """float32 scales for the largest absolute values; 1 for those so small that kernels refuse the scale."""
+    return np.where(largest / 127 < np.finfo(np.float32).tiny, 1, largest / 127).astype(np.float32)
 
 
 def quantization(scales: np.ndarray, axis: int = 0) -> SharedQuantization:

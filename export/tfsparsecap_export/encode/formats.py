@@ -18,6 +18,8 @@ INT8_FORMATS = ("auto", "int8", "dense-int8")
 TIME_TOLERANCE = 1.2
 #: Int8 blocks, which are smaller, may take this much longer than dense int8.
 BLOCKS_TOLERANCE = 1.05
+#: Steps of int8 from 0 to the largest weight of half of a table's rows at least: their errors are below 10 %.
+MIN_STEPS = 8
 #: Minimum number of outputs for sorting.
 MIN_SORTED_OUTPUTS = 256
 #: Minimum fraction of non-zero weights in the stored blocks of a layer that was pruned in blocks. Block
@@ -83,7 +85,7 @@ def choose_encoding(
         # In loops, runtimes before LiteRT expand float16 at every step.
         candidates = (encodings.FLOAT16, encodings.SPARSE32 if layer.weight.in_loop else encodings.SPARSE16)
         choice = _smallest(layer, candidates[: 1 if format == "dense-int8" else 2])
-    elif format == "dense-int8" and (role == sparse.FULLY_CONNECTED or len(layer.weight.shape) == 2):
+    elif format == "dense-int8" and (role == sparse.FULLY_CONNECTED or _keeps_rows_in_int8(layer.weight)):
         choice = EncodingChoice(encodings.INT8, "requested")
     elif role == sparse.TABLE:
         choice = _choose_table(layer, format == "int8" or (format == "auto" and int8_tables))
@@ -209,10 +211,20 @@ def _choose_layer(layer: WeightPattern, format: str, costs: KernelCosts) -> Enco
 def _choose_table(layer: WeightPattern, int8: bool) -> EncodingChoice:
     candidates = [encodings.FLOAT16]
     if len(layer.weight.shape) == 2:
-        candidates = (
-            [encodings.INT8, encodings.SPARSE_INT8] if int8 else [encodings.FLOAT16, encodings.SPARSE32]
-        )
+        if int8 and _keeps_rows_in_int8(layer.weight):
+            return _smallest(layer, [encodings.INT8, encodings.SPARSE_INT8])
+        choice = _smallest(layer, [encodings.FLOAT16, encodings.SPARSE32])
+        return dataclasses.replace(choice, reason="its rows are too different for int8") if int8 else choice
     return _smallest(layer, candidates)
+
+
+def _keeps_rows_in_int8(table: FileWeight) -> bool:
+    """Whether the single scale of an int8 table leaves most rows enough different values."""
+    if len(table.shape) != 2:
+        return False
+    largest = np.abs(table.values).max(axis=1)
+    steps = 127 * largest[largest > 0] / max(largest.max(), np.finfo(np.float32).tiny)
+    return not steps.size or float(np.median(steps)) >= MIN_STEPS
 
 
 def _smallest(layer: WeightPattern, candidates: Sequence[str]) -> EncodingChoice:

@@ -74,6 +74,8 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
         tensor.buffer = flatfile.add_buffer(model, weights.astype(np.float32))
         int8_weights.set_bias(model, layer, rounded[position].bias)
     for index, limits in limits_of.items():
+        if limits == (0.0, 0.0):  # the runtime refuses the scale that this would give
+            limits = (0.0, 1.0)
         quantization = schema.QuantizationParametersT()
         quantization.min, quantization.max = (np.array([limit], np.float32) for limit in limits)
         graph.tensors[index].quantization = quantization

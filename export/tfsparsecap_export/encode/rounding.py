@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from tfsparsecap_export.encode.encodings import int8_scales
+
 #: Added to the variances of the inputs, as a fraction of their mean, so that the covariance can be inverted.
 _DAMPING = 0.01
 #: Number of inputs whose errors are compensated in the following inputs at the same time.
@@ -84,5 +86,4 @@ def _unit_factors(matrices: np.ndarray) -> np.ndarray:
 
 def _scales(weights: np.ndarray) -> np.ndarray:
     """The step of each output, float32 [groups, outputs]."""
-    largest = np.abs(weights).max(axis=-1)
-    return np.where(largest == 0, 1, largest / 127).astype(np.float32)
+    return int8_scales(np.abs(weights).max(axis=-1))

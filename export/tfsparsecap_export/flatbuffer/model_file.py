@@ -4,6 +4,7 @@ import collections
 import contextlib
 import mmap
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -235,6 +236,10 @@ def new_operator(
     return operator
 
 
+#: Held while `_limited_reading` replaces a class of the generated code, which all threads use.
+_READING = threading.Lock()
+
+
 @contextlib.contextmanager
 def _limited_reading(size: int) -> Iterator[None]:
     """Inside the block, reading a file of `size` bytes raises ValueError if it would fill the memory.
@@ -260,12 +265,13 @@ def _limited_reading(size: int) -> Iterator[None]:
                 raise ValueError("its parts overlap")
             return text
 
-    original = flatbuffers.table.Table
-    flatbuffers.table.Table = LimitedTable  # where the generated code looks it up
-    try:
-        yield
-    finally:
-        flatbuffers.table.Table = original
+    with _READING:
+        original = flatbuffers.table.Table
+        flatbuffers.table.Table = LimitedTable  # where the generated code looks it up
+        try:
+            yield
+        finally:
+            flatbuffers.table.Table = original
 
 
 def _attach_data_behind(model: schema.ModelT, content: bytes | mmap.mmap) -> None:

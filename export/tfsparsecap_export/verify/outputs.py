@@ -169,12 +169,12 @@ class OutputsDiffer(Differs):
 
 
 class DoesNotRun(Differs):
-    """The runtime fails for an input; `reason` is its message."""
+    """The runtime fails to load a file, or for an input; `reason` is its message."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, what: str = "run") -> None:
         self.reason = first_line(error)
         super().__init__(
-            f"the runtime does not run the exported file ({self.reason}): nothing was written; try another"
+            f"the runtime does not {what} the exported file ({self.reason}): nothing was written; try another"
             " format"
         )
 
@@ -354,7 +354,4 @@ def runners(content: bytes, signature: str) -> list:
             for resolver in (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
         ]
     except (ValueError, RuntimeError) as error:
-        raise InputError(
-            f"the runtime does not load the exported file ({first_line(error)}):"
-            " nothing was written; try another format"
-        ) from error
+        raise DoesNotRun(error, "load") from error

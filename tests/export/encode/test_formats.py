@@ -1,5 +1,7 @@
 """The encoding that each export format chooses for a layer, and the estimate of its size."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tfsparsecap_export.encode import encodings, formats, sparse
@@ -100,6 +102,15 @@ def test_choice(given, format, encoding):
 def test_tables_become_int8_if_layers_are():
     table = weight(role=sparse.TABLE)
     assert chosen(table, "auto", int8_tables=True) == encodings.SPARSE_INT8
+
+
+@pytest.mark.parametrize("format", ["int8", "dense-int8"])
+def test_tables_whose_rows_a_common_scale_would_round_away_stay_float(format):
+    table = weight(role=sparse.TABLE, density=1.0)
+    for factor, encoding in ((5, encodings.INT8), (50, encodings.FLOAT16)):
+        values = table.values.copy()
+        values[:2] *= factor
+        assert chosen(dataclasses.replace(table, values=values), format) == encoding
 
 
 @pytest.mark.parametrize(

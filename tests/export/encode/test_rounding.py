@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tfsparsecap_export.encode.rounding import round_weights
+from tfsparsecap_export.encode.rounding import round_to_nearest, round_weights
 
 
 @pytest.fixture
@@ -30,6 +30,14 @@ def test_the_error_of_the_outputs_is_much_smaller_than_with_the_nearest_values(c
     assert output_error(weights, inputs, values, scales) < 0.5 * output_error(
         weights, inputs, nearest, largest
     )
+
+
+@pytest.mark.parametrize("tiny", [1e-37, 5e-44])
+def test_tiny_weights_become_zeros_with_a_scale_that_kernels_take(correlated, tiny):
+    weights, inputs = correlated
+    weights[0, 3] *= tiny
+    for values, scales in (round_weights(weights, (inputs.T @ inputs)[None]), round_to_nearest(weights)):
+        assert not values[0, 3].any() and scales.min() >= np.finfo(np.float32).tiny
 
 
 def test_zeros_stay_zeros(correlated):

@@ -4,6 +4,7 @@ import os
 import struct
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import flatbuffers
 import numpy as np
@@ -167,6 +168,14 @@ def test_every_truncation_is_rejected():
     for end in range(0, len(content), 61):
         with pytest.raises(InputError, match=r"a\.tflite"):
             flatfile.read_model(content[:end], "a.tflite")
+
+
+def test_files_can_be_read_by_several_threads():
+    content = flatfile.write_model(tiny_model())
+    with ThreadPoolExecutor(4) as threads:
+        for future in [threads.submit(flatfile.read_model, content) for _ in range(40)]:
+            future.result()
+    assert flatbuffers.table.Table.__module__ == "flatbuffers.table"
 
 
 def test_paths_that_are_not_files_are_rejected(tmp_path):
