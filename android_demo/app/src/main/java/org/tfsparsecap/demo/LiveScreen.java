@@ -66,7 +66,13 @@ final class LiveScreen {
     }
     boolean isSaid = state.said() != null && state.said() != said;
     said = state.said();
-    if (!text.toString().contentEquals(caption.getText())) {
+    boolean isEqual = text.toString().contentEquals(caption.getText());
+    if (isSaid && isEqual) {
+      // It was shown before the app was sure of it. Screen readers may ignore an equal text, so it is cleared silently.
+      caption.setAccessibilityLiveRegion(View.ACCESSIBILITY_LIVE_REGION_NONE);
+      caption.setText("");
+    }
+    if (isSaid || !isEqual) {
       caption.setAccessibilityLiveRegion(
           isSaid ? View.ACCESSIBILITY_LIVE_REGION_POLITE : View.ACCESSIBILITY_LIVE_REGION_NONE);
       caption.setText(text);

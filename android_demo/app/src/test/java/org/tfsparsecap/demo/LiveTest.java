@@ -15,9 +15,12 @@ import android.graphics.Color;
 import android.os.Looper;
 import android.os.SystemClock;
 import android.provider.Settings;
+import android.text.Editable;
+import android.text.TextWatcher;
 import android.view.View;
 import android.view.accessibility.AccessibilityManager;
 import android.widget.Switch;
+import android.widget.TextView;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -134,6 +137,37 @@ public final class LiveTest extends ScreenTest {
     assertTrue("announced again after a pause", isAnnounced(screen));
     View now = screen.findViewById(R.id.confidence);
     assertEquals("not spoken", View.ACCESSIBILITY_LIVE_REGION_NONE, now.getAccessibilityLiveRegion());
+  }
+
+  @Test
+  public void screenReaderSpeaksACaptionThatBecomesSure() {
+    LiveActivity screen = openLive();
+    TextView caption = screen.findViewById(R.id.caption);
+    LiveState unsure = LiveState.start(true).unsure(photo(SURE), result("a dog runs", 0.4f), true);
+    screen.show(unsure);
+    assertEquals("A dog runs", caption.getText().toString());
+    assertFalse("not announced", isAnnounced(screen));
+    List<String> announced = new ArrayList<>();
+    caption.addTextChangedListener(
+        new TextWatcher() {
+          @Override
+          public void beforeTextChanged(CharSequence text, int start, int count, int after) {}
+
+          @Override
+          public void onTextChanged(CharSequence text, int start, int before, int count) {}
+
+          @Override
+          public void afterTextChanged(Editable text) {
+            if (isAnnounced(screen)) {
+              announced.add(text.toString());
+            }
+          }
+        });
+    LiveState sure = unsure.sure(photo(SURE), result("a dog runs", 0.8f));
+    screen.show(sure);
+    assertEquals(Collections.singletonList("A dog runs"), announced);
+    screen.show(sure.sure(photo(SURE), result("a dog runs", 0.6f)));
+    assertEquals("not repeated", 1, announced.size());
   }
 
   @Test
