@@ -11,11 +11,18 @@ import android.os.OperationCanceledException;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Deque;
+import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import org.junit.Test;
 import org.junit.runner.RunWith;
 import org.robolectric.RobolectricTestRunner;
@@ -96,6 +103,81 @@ public final class AsyncCaptionerTest {
     assertCause(
         PhotoException.class, background.caption(Fixtures.resolver(), Fixtures.offer(new byte[] {1, 2, 3})));
     background.close();
+  }
+
+  @Test
+  public void closesAfterTheExecutorOfTheApp() throws Exception {
+    Captioner captioner = open();
+    Bitmap image = Fixtures.bitmap("scene_0.png");
+    List<Runnable> rejected = new ArrayList<>();
+    ThreadPoolExecutor executor =
+        new ThreadPoolExecutor(
+            1,
+            1,
+            0,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(),
+            (work, pool) -> {
+              rejected.add(work);
+              throw new RejectedExecutionException();
+            });
+    AsyncCaptioner background = new AsyncCaptioner(() -> captioner, executor);
+    background.caption(image).get(60, TimeUnit.SECONDS);
+    executor.shutdown();
+    assertThrows(RejectedExecutionException.class, () -> background.caption(image));
+    background.close();
+    assertFalse("forgotten", ((CompletableFuture<?>) rejected.get(0)).isCancelled());
+    await(() -> isClosed(captioner, image), "the native memory to be freed");
+  }
+
+  /** The second image waits while the first opens the captioner, which fails. */
+  @Test
+  public void nothingIsOpenedAfterClose() throws Exception {
+    CountDownLatch opening = new CountDownLatch(1);
+    CountDownLatch closed = new CountDownLatch(1);
+    List<Thread> threads = new ArrayList<>();
+    AsyncCaptioner background =
+        new AsyncCaptioner(
+            () -> {
+              opened++;
+              opening.countDown();
+              closed.await();
+              throw new FileNotFoundException("sparse.tflite");
+            },
+            work -> {
+              threads.add(new Thread(work));
+              threads.get(threads.size() - 1).start();
+            });
+    Bitmap image = Fixtures.bitmap("scene_0.png");
+    background.caption(image);
+    opening.await();
+    background.caption(image);
+    await(() -> threads.get(1).getState() == Thread.State.BLOCKED, "the second image");
+    background.close();
+    closed.countDown();
+    for (Thread thread : threads) {
+      thread.join();
+    }
+    assertEquals(1, opened);
+  }
+
+  private static boolean isClosed(Captioner captioner, Bitmap image) {
+    try {
+      captioner.caption(image);
+      return false;
+    } catch (IllegalStateException closed) {
+      return true;
+    } catch (BundleException error) {
+      throw new AssertionError(error);
+    }
+  }
+
+  private static void await(BooleanSupplier condition, String what) throws InterruptedException {
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+    while (!condition.getAsBoolean()) {
+      assertTrue("no sign of " + what, System.nanoTime() < end);
+      Thread.sleep(5);
+    }
   }
 
   private static void assertCause(Class<? extends Exception> expected, CompletableFuture<?> failed) {

@@ -10,6 +10,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
@@ -27,6 +28,7 @@ import java.util.concurrent.TimeUnit;
  */
 public final class AsyncCaptioner implements AutoCloseable {
   private static final int IDLE_SECONDS = 10;
+  private static final String THREAD = "captioner";
 
   /** Reads the image of a task in the background. */
   private interface Source {
@@ -55,7 +57,7 @@ public final class AsyncCaptioner implements AutoCloseable {
    * Creates a captioner that uses the threads of the app.
    *
    * @param opener as above.
-   * @param executor runs the work.
+   * @param executor runs the work. It should be shut down only after {@link #close()}, and drop nothing.
    */
   public AsyncCaptioner(Callable<Captioner> opener, Executor executor) {
     this.opener = opener;
@@ -65,7 +67,7 @@ public final class AsyncCaptioner implements AutoCloseable {
   private static Executor thread() {
     ThreadPoolExecutor thread =
         new ThreadPoolExecutor(
-            1, 1, IDLE_SECONDS, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> new Thread(work, "captioner"));
+            1, 1, IDLE_SECONDS, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), work -> new Thread(work, THREAD));
     thread.allowCoreThreadTimeOut(true);
     return thread;
   }
@@ -78,6 +80,8 @@ public final class AsyncCaptioner implements AutoCloseable {
    *     and otherwise stops the graph after the operation that is running. It fails with what the
    *     opener throws and with {@link BundleException}.
    * @throws IllegalStateException this captioner is closed.
+   * @throws RejectedExecutionException the executor of the app refuses the work, such as after its
+   *     shutdown.
    */
   public CompletableFuture<CaptioningResult> caption(Bitmap upright) {
     return submit(side -> upright);
@@ -90,24 +94,44 @@ public final class AsyncCaptioner implements AutoCloseable {
    * @param photo as in {@link PhotoReader#read}.
    * @return as above; it also fails with {@link PhotoException}.
    * @throws IllegalStateException this captioner is closed.
+   * @throws RejectedExecutionException as above.
    */
   public CompletableFuture<CaptioningResult> caption(ContentResolver resolver, Uri photo) {
     return submit(side -> PhotoReader.read(resolver, photo, side));
   }
 
+  /** Called with the lock of the tasks. */
+  private void checkOpen() {
+    if (closed) {
+      throw new IllegalStateException("this captioner is closed");
+    }
+  }
+
   private CompletableFuture<CaptioningResult> submit(Source source) {
     Task task = new Task(source);
     synchronized (tasks) {
-      if (closed) {
-        throw new IllegalStateException("this captioner is closed");
-      }
+      checkOpen();
       tasks.add(task);
     }
-    executor.execute(task);
+    try {
+      executor.execute(task);
+    } catch (RuntimeException | Error refused) {
+      forget(task);
+      throw refused;
+    }
     return task;
   }
 
-  /** Cancels all captions and frees the native memory in the background. May be called more than once. */
+  private void forget(Task task) {
+    synchronized (tasks) {
+      tasks.remove(task);
+    }
+  }
+
+  /**
+   * Cancels all captions and frees the native memory in the background, on a new thread if the executor
+   * of the app refuses the work. May be called more than once.
+   */
   @Override
   public void close() {
     List<Task> left;
@@ -118,10 +142,18 @@ public final class AsyncCaptioner implements AutoCloseable {
     for (Task task : left) {
       task.cancel(true);
     }
-    executor.execute(this::free);
+    try {
+      executor.execute(this::free);
+    } catch (RejectedExecutionException refused) {
+      new Thread(this::free, THREAD).start();
+    }
   }
 
+  /** Opens nothing after {@link #close()}: what is opened before, {@link #free()} finds, as it waits for the lock. */
   private synchronized Captioner opened() throws Exception {
+    synchronized (tasks) {
+      checkOpen();
+    }
     if (captioner == null) {
       captioner = opener.call();
     }
@@ -153,9 +185,7 @@ public final class AsyncCaptioner implements AutoCloseable {
       } catch (Throwable thrown) {
         completeExceptionally(thrown); // without effect if it is cancelled
       } finally {
-        synchronized (tasks) {
-          tasks.remove(this);
-        }
+        forget(this);
       }
     }
 
