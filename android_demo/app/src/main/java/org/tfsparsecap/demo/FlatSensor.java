@@ -26,7 +26,10 @@ final class FlatSensor implements SensorEventListener {
   /** When the phone was last seen moving or upright; -1 before the first measurement. */
   private long moved = -1;
 
-  /** @param listener receives whether the phone lies flat when that changes. */
+  /**
+   * @param listener receives whether the phone lies flat after the first measurement of each start, so
+   *     that it forgets what an earlier sensor told it, and when that changes.
+   */
   FlatSensor(Context context, Consumer<Boolean> listener) {
     manager = context.getSystemService(SensorManager.class);
     this.listener = listener;
@@ -59,12 +62,13 @@ final class FlatSensor implements SensorEventListener {
       change = Math.max(change, Math.abs(values[axis] - last[axis]));
       last[axis] = values[axis];
     }
+    boolean isFirst = moved < 0;
     boolean horizontal = Math.abs(values[2]) > FLAT * Math.sqrt(length);
-    if (moved < 0 || !horizontal || change > TREMBLING) {
+    if (isFirst || !horizontal || change > TREMBLING) {
       moved = nanoseconds;
     }
     boolean now = nanoseconds - moved >= LYING_NANOSECONDS;
-    if (now != flat) {
+    if (isFirst || now != flat) {
       flat = now;
       listener.accept(now);
     }

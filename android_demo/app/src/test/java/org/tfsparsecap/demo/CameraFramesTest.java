@@ -127,21 +127,35 @@ public final class CameraFramesTest {
 
   @Test
   public void phoneLiesFlatOnlyIfItDoesNotMove() {
-    List<Boolean> changes = new ArrayList<>();
-    FlatSensor sensor = new FlatSensor(RuntimeEnvironment.getApplication(), changes::add);
+    List<Boolean> reports = new ArrayList<>();
+    FlatSensor sensor = new FlatSensor(RuntimeEnvironment.getApplication(), reports::add);
     float[] held = {0.3f, 6.9f, 6.9f};
     float[] table = {0.05f, 0.02f, 9.81f};
     int time = measure(sensor, 0, 20, held);
     time = measure(sensor, time, 5, table);
-    assertEquals(Collections.emptyList(), changes);
+    assertEquals(Collections.singletonList(false), reports);
     time = measure(sensor, time, 5, table);
-    assertEquals(Collections.singletonList(true), changes);
+    assertEquals(Arrays.asList(false, true), reports);
     time = measure(sensor, time, 1, held);
     // Held above a table: level, but trembling.
     time = measure(sensor, time, 20, table, new float[] {0.3f, 0.3f, 9.6f});
-    assertEquals(Arrays.asList(true, false), changes);
+    assertEquals(Arrays.asList(false, true, false), reports);
     measure(sensor, time, 10, new float[] {0, 0, -9.81f});
-    assertEquals("face down", Arrays.asList(true, false, true), changes);
+    assertEquals("face down", Arrays.asList(false, true, false, true), reports);
+  }
+
+  @Test
+  public void eachStartReportsWhetherThePhoneLiesFlat() {
+    List<Boolean> reports = new ArrayList<>();
+    FlatSensor sensor = new FlatSensor(RuntimeEnvironment.getApplication(), reports::add);
+    float[] held = {0.3f, 6.9f, 6.9f};
+    sensor.start();
+    measure(sensor, 0, 5, held);
+    assertEquals("once", Collections.singletonList(false), reports);
+    sensor.stop();
+    sensor.start();
+    measure(sensor, 5, 5, held);
+    assertEquals(Arrays.asList(false, false), reports);
   }
 
   /** Measures values in turns, five times a second; returns the time in units of 0.2 s. */
