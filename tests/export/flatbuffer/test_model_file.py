@@ -2,6 +2,7 @@
 
 import os
 import struct
+import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -171,11 +172,20 @@ def test_every_truncation_is_rejected():
 
 
 def test_files_can_be_read_by_several_threads():
-    content = flatfile.write_model(tiny_model())
-    with ThreadPoolExecutor(4) as threads:
-        for future in [threads.submit(flatfile.read_model, content) for _ in range(40)]:
-            future.result()
-    assert flatbuffers.table.Table.__module__ == "flatbuffers.table"
+    original, second_reads, first_is_done = flatbuffers.table.Table, threading.Event(), threading.Event()
+
+    def read_second():
+        with flatfile._limited_reading(100):
+            second_reads.set()
+            first_is_done.wait(10)
+
+    with ThreadPoolExecutor(1) as threads:
+        with flatfile._limited_reading(100):
+            second = threads.submit(read_second)
+            second_reads.wait(0.3)
+        first_is_done.set()
+        second.result()
+    assert flatbuffers.table.Table is original
 
 
 def test_paths_that_are_not_files_are_rejected(tmp_path):
