@@ -189,7 +189,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """
     parts = keras_internals.nested_layers(model)
     own = gates(model)
-    if any(id(gate) not in set(map(id, own)) for other in own if other.owner for gate in other.owner.gates):
+    owners = {id(gate.owner): gate.owner for gate in own if gate.owner is not None}
+    if {id(gate) for owner in owners.values() for gate in owner.gates} - set(map(id, own)):
         raise InputError(
             f"{model.name} is a part of a pruned model: call strip_pruning on the whole model, which also"
             " restores this part"

@@ -113,7 +113,7 @@ class PruningOptimizer(keras.optimizers.Optimizer):
             warn_caller(
                 f"the gates of {', '.join(missing[:3])}{more} get no gradient, so these weights are removed"
                 " first: compute gradients of all of model.trainable_variables, with a loss that depends on"
-                " them, or freeze the layers before prune (layer.trainable = False)"
+                " them, or freeze the layers (layer.trainable = False)"
             )
 
     def _update(self, gradients: Sequence[tf.Tensor | None], weights: list[keras.Variable]) -> None:
