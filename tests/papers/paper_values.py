@@ -1,4 +1,4 @@
-"""Values copied from the papers, with their place: SMP, RNN-SMP and ACORT (docs/studies.md)."""
+"""Values copied from the papers, with their place: SMP, RNN-SMP and ACORT (docs/results/papers.md)."""
 
 FOUR, THREE = (0.8, 0.9, 0.95, 0.975), (0.95, 0.975, 0.9875)
 HARD = ("Hard (class-blind)", "Hard (class-uniform)", "Hard (class-distribution)")

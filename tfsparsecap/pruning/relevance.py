@@ -44,13 +44,13 @@ class Relevance(ValidationDriven, FixedMask):
     After each validation in which the metric meets `lower_bound`, the smallest `pruning_percentage` of the
     remaining weights (at least one block), over all layers together, are removed in the first step of the
     next epoch, so that training ends with a validated model. If the metric misses the bound, nothing is
-    removed. Each time weights are removed, the weight decay is reset to `weight_decay`. From there it decays
-    exponentially, by the factor `decay` over as many steps as there were between the last two validations;
-    before the first validation it is constant.
+    removed. Each time weights are removed, the weight decay is reset to `weight_decay` (the paper does not
+    say when it begins again). From there it decays exponentially, by the factor `decay` over as many steps as
+    there were between the last two validations; before the first validation it is constant.
 
     After `patience` consecutive misses, or once the bound is met at `sparsity`, weights and masks are
     restored to the sparsest state that met it, weights stop shrinking, and the rest of the training is
-    fine-tuning, which is undone if it ends with a miss. Before the bound is met for the first time, a miss
+    fine-tuning, whose best state is kept. Before the bound is met for the first time, a miss
     counts only if the metric did not improve, so that a model may start from random weights. If the bound is
     never met, the training ends with a warning and a dense model.
 
@@ -265,13 +265,14 @@ class Relevance(ValidationDriven, FixedMask):
         return False
 
     def _on_fine_tuning_validation(self, score: float, met: bool) -> bool:
-        self._misses.assign(0 if met else 1)
-        if met and score > _value(self._best_score):
+        best = met and score > _value(self._best_score)
+        self._misses.assign(0 if best else 1)
+        if best:
             self._record_best(score)
         self._tuned.assign_add(1)
         if self.finetune_validations is None or _value(self._tuned) < self.finetune_validations:
             return False
-        if not met:
+        if not best:
             self._restore_best()
         self._phase.assign(_FINISHED)
         return True
@@ -323,6 +324,8 @@ class Relevance(ValidationDriven, FixedMask):
         if not unknown and not _value(self._misses):
             return None
         self._restore_best()
+        if phase == _FINE_TUNING:
+            return None
         return (
             f"at the end of the training {self.metric} missed {self.lower_bound:g} or was not known: the"
             " model is restored to the last state that met it, with a sparsity of"

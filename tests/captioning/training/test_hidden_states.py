@@ -8,8 +8,13 @@ import tensorflow as tf
 from tfsparsecap.captioning.models import SoftAttention, Transformer
 from tfsparsecap.captioning.models.captioner_base import masked_cross_entropy
 from tfsparsecap.captioning.models.transformer_captioner import selected_layers
-from tfsparsecap.captioning.training.hidden_states import HiddenStateLoop, hidden_state_loss
-from tfsparsecap.captioning.training.phases import regularise_encoder
+from tfsparsecap.captioning.settings.sections import Training
+from tfsparsecap.captioning.training.hidden_states import (
+    HiddenStateLoop,
+    hidden_state_loss,
+    unlearned_weights,
+)
+from tfsparsecap.captioning.training.phases import make_optimizer, regularise_encoder
 from tfsparsecap.errors import InputError
 
 SIZES = {"size": 8, "hidden_size": 12, "heads": 2, "max_length": 6, "feature_size": 7, "dropout": 0.0}
@@ -58,6 +63,8 @@ def test_a_step_minimises_the_loss_of_the_paper(captions, batch, monkeypatch):
     inputs, targets = batch
     teacher, student = make(3, encoder_layers=1), make(2, encoder_layers=1)
     regularise_encoder(student, 0.01)
+    settings = Training(learning_rate=0.01, schedule="constant", warmup_steps=0, weight_decay=0.1)
+    student.compile(make_optimizer(settings, 2, unlearned=() if captions else unlearned_weights(student)))
     loop = HiddenStateLoop(student, teacher, captions=captions, weight=0.5)
     hidden = states_and_loss(student, teacher, inputs, targets, 1 if captions else 2)
     words = float((targets != 0).sum())
@@ -70,13 +77,15 @@ def test_a_step_minimises_the_loss_of_the_paper(captions, batch, monkeypatch):
     ]
     squares = sum((kernel**2).sum() for kernel in kernels)
     assert len(kernels) == 6
-    before = [np.array(weight) for weight in student.output_layer.weights]
+    before = [np.array(weight) for weight in unlearned_weights(student)]
+    inner = np.array(student.decoder_layers[0].feed_forward.inner.kernel)
     first = float(loop.train_step(batch)["loss"])
     assert first == pytest.approx(0.5 * hidden + captions * entropy + 0.01 * squares, rel=1e-4)
     last = float(loop.train_step(batch)["loss"])
     assert last < first
+    assert np.abs(student.decoder_layers[0].feed_forward.inner.kernel - inner).max() > 0
     changed = [
-        np.abs(old - weight).max() for old, weight in zip(before, student.output_layer.weights, strict=True)
+        np.abs(old - weight).max() for old, weight in zip(before, unlearned_weights(student), strict=True)
     ]
     assert (max(changed) > 0) == captions
 

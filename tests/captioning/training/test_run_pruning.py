@@ -224,6 +224,17 @@ def test_scheme_b_prunes_both_in_fine_tuning(captioner, configured):
 
 
 @pytest.mark.slow
+def test_scheme_c_uses_the_papers_weight_of_the_loss_for_each_part(captioner, configured):
+    config = configured("C", "supermask_loss")
+    config.pruning.paper = "soft_attention_with_encoder"
+    gate_captioner(captioner, config, STEPS)
+    assert captioner.pruning.sparsity_weight == 5.0  # SMP, Figure 3, for 80 % zeros
+    captioner.encoder.trainable = True
+    gate_for_fine_tuning(captioner, config, STEPS)
+    assert captioner.pruning.sparsity_weight == pytest.approx(1.5 / 0.2)
+
+
+@pytest.mark.slow
 def test_scheme_c_fixes_the_decoders_mask_and_prunes_the_encoder(captioner, configured):
     config, before = configured("C", "supermask"), values(captioner)
     expected = kernels(captioner)

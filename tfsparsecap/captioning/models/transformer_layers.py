@@ -59,7 +59,7 @@ class SharedAttention(keras.layers.Layer):
 
     Reference:
         Tan et al., "ACORT: A Compact Object Relation Transformer for Parameter Efficient Image Captioning",
-        Neurocomputing 2022, https://arxiv.org/abs/2202.05451, section 3.3.
+        Neurocomputing 2022, https://arxiv.org/abs/2202.05451, section 4.3.
 
     Examples:
         >>> attention, x = SharedAttention(64, heads=8, share="kv"), keras.random.normal((2, 5, 64))

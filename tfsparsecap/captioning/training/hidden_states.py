@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import keras
 import tensorflow as tf
 
 from tfsparsecap.captioning.models.captioner_base import Captioner, words_of_all_replicas
@@ -22,7 +23,7 @@ class HiddenStateLoop(Loop):
             `teacher0_NAME`.
         captions: True for the proposed method of RTIC (equations 7 to 9): the last layer learns the reference
             captions. False for hidden states only (equation 6): all layers learn them, and the output layer
-            stays as it is.
+            stays as it is, if the optimizer does not decay `unlearned_weights`.
         weight: lambda_2 of equation 9.
         strategy, jit_compile: see `Loop`.
 
@@ -65,6 +66,12 @@ class HiddenStateLoop(Loop):
             return loss + captions
         # Times 0, so that all weights have a gradient.
         return loss + 0.0 * captions + model.regularization_loss()
+
+
+def unlearned_weights(captioner: Captioner) -> list[keras.Variable]:
+    """The weights behind the last hidden states, which do not change if hidden states alone are learnt."""
+    assert isinstance(captioner, TransformerCaptioner)
+    return [*captioner.decoder_norm.weights, *captioner.output_layer.weights]
 
 
 def hidden_state_loss(pairs: list[tuple[tf.Tensor, tf.Tensor]], targets: tf.Tensor, pad_id: int) -> tf.Tensor:

@@ -184,6 +184,7 @@ def make_optimizer(
     phase: Phase | None = None,
     *,
     encoder_variables: Sequence[keras.Variable] = (),
+    unlearned: Sequence[keras.Variable] = (),
 ) -> keras.optimizers.Optimizer:
     """Adam with the settings' schedule, decoupled weight decay (except for biases), clipping and averaging.
 
@@ -193,6 +194,7 @@ def make_optimizer(
         phase: its learning rate and schedule replace those of the settings. The schedule `step` multiplies
             the learning rate by 0.8 after every three of its epochs.
         encoder_variables: those with the learning rate `encoder_learning_rate`, if it is set.
+        unlearned: those that the loss does not change; they do not decay either.
     """
     rate, schedule = (phase or settings).learning_rate, (phase or settings).schedule
     warmup = settings.warmup_steps
@@ -224,7 +226,7 @@ def make_optimizer(
         ema_momentum=settings.average_decay or 0.0,
     )
     if settings.weight_decay:
-        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        optimizer.exclude_from_weight_decay(var_list=list(unlearned), var_names=["bias"])
     return optimizer
 
 

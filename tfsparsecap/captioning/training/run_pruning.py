@@ -79,6 +79,9 @@ def gate_captioner(
         train_encoder(captioner, kind)
     if settings is None or settings.encoder == "B":
         return
+    if settings.encoder == "C" and settings.options.get("paper") == "soft_attention_with_encoder":
+        # The decoder is pruned alone, with the weight of the loss of the papers' other pruned decoders.
+        settings = settings.model_copy(update={"paper": "soft_attention"})
     with error_prefix(f"pruning.method={settings.method}"):
         method = make_method(settings, total_steps, config.training.epochs, initial_weights)
         if restored:

@@ -24,6 +24,7 @@ from tfsparsecap.captioning.training import distribution
 from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation
 from tfsparsecap.captioning.training.cluster import Cluster
 from tfsparsecap.captioning.training.distribution import lost_workers
+from tfsparsecap.captioning.training.hidden_states import unlearned_weights
 from tfsparsecap.captioning.training.other_runs import (
     load_initial_weights,
     load_start,
@@ -324,7 +325,9 @@ class _Run:
                 self._report_gates()
             steps, encoder = self._steps(phase), self.captioner.encoder
             own_rate = encoder.trainable_variables if phase.kind == "train" and encoder is not None else ()
-            optimizer = make_optimizer(config, steps, phase, encoder_variables=own_rate)
+            hidden = config.teacher_loss == "hidden" and phase.kind != "scst"
+            unlearned = unlearned_weights(self.captioner) if hidden else ()
+            optimizer = make_optimizer(config, steps, phase, encoder_variables=own_rate, unlearned=unlearned)
             self.captioner.compile(optimizer)  # a pruned model wraps the optimizer
         teachers = [run.captioner for run in self.teachers]
         loop = make_loop(self.captioner, phase.kind, self.config, self.run_data, teachers, self.strategy)
