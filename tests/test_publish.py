@@ -14,7 +14,9 @@ from tfsparsecap_export import inspect
 
 from tests.hub_server import TOKEN, running_hub
 from tfsparsecap.captioning.inference import load
+from tfsparsecap.captioning.inference.model_card import model_card
 from tfsparsecap.captioning.runs.run_folder import RunFolder
+from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.errors import InputError
 from tfsparsecap.publish import _without_places, main
 
@@ -109,6 +111,22 @@ def test_the_card_is_one_that_the_client_reads(hub, exported, capsys):
         assert text in card.text, text
     assert str(Path(__file__).parents[1]) not in card.text
     assert "on 4 images of the test split" in card.text and "The file has no confidence." in card.text
+
+
+def test_the_card_of_a_captioner_on_features_takes_no_photographs():
+    settings = [
+        "model.kind=up_down",
+        "model.encoder=null",
+        "data.kind=coco",
+        "data.features=x",
+        "pruning=null",
+    ]
+    card = model_card(
+        "me/regions", {"model": "UpDown", "beam": 3}, load_config(None, settings), "COCO", 10**6
+    )
+    assert "features of image regions in, caption out" in card and "PHOTO" not in card
+    assert 'captioner.generate({"features": features})[0]' in card
+    assert "tfsparsecap.caption hf://me/regions ID --features FOLDER" in card
 
 
 @pytest.mark.slow

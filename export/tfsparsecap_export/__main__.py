@@ -215,7 +215,7 @@ def _export_captioner(
             shapes["boxes"] = (regions, 4)
     inputs = caption_inputs(captioner, shapes)
     decoding = config.decoding if config else Decoding()
-    decoding = decoding.model_copy(update=search_options(options))
+    decoding = decoding.changed(**search_options(options))
     if options.max_length is None:
         max_length = (config.data.max_length if config else captioner.max_length) or 20
     else:  # in words, of which the last one is the end token

@@ -51,6 +51,8 @@ def test_the_search_follows_the_settings_of_decoding(finished_run):
     assert (rules.no_repeat_ngram, rules.length_penalty) == (2, 0.5)
     finished_run.change_search(plain=True)
     assert finished_run.decoder().rules is None
+    finished_run.change_search(length_penalty=2.0)  # as `--length-penalty` on a converted checkpoint
+    assert finished_run.decoder().rules.length_penalty == 2.0
     finished_run.change_search(plain=False, no_repeat_ngram=None, length_penalty=0.7)
 
 

@@ -151,19 +151,19 @@ def test_the_loss_of_known_objects_reaches_the_head(kind, region_inputs):
     # Only one of the two images with known objects has all of them labelled.
     targets = np.array([[1, 0, 1], [-1, -1, -1], [0, -1, 1]], "float32")
 
-    def losses(**more):
+    def object_loss(**more):
         captioner({**region_inputs, **more}, training=True)
-        return captioner.losses
+        return captioner.other_losses()
 
     with tf.GradientTape() as tape:
-        (loss,) = losses(objects=targets)
+        loss = object_loss(objects=targets)
     p = 1 / (1 + np.exp(-object_logits(captioner, region_inputs["features"], region_inputs["mask"])))
     cross_entropy = -np.log(np.where(targets == 1, p, 1 - p))[targets >= 0].sum() / 2
     np.testing.assert_allclose(loss, 0.5 * cross_entropy, rtol=1e-5)
     gradients = tape.gradient(loss, [*captioner.object_scores.weights, captioner.output_layer.kernel])
     assert all(np.abs(gradient).max() > 1e-4 for gradient in gradients[:2]) and gradients[2] is None
-    assert float(losses(objects=np.full((3, 3), UNKNOWN_OBJECT, "float32"))[0]) == 0
-    assert losses() == []
+    assert float(object_loss(objects=np.full((3, 3), UNKNOWN_OBJECT, "float32"))) == 0
+    assert object_loss() == 0
     compute = captioner.compute_loss
     logits = captioner({**region_inputs, "objects": targets}, training=True)
     total = compute(region_inputs, region_inputs["tokens"], logits)
@@ -171,6 +171,17 @@ def test_the_loss_of_known_objects_reaches_the_head(kind, region_inputs):
     np.testing.assert_allclose(
         total - compute(region_inputs, region_inputs["tokens"], logits), 0.5 * cross_entropy, rtol=1e-4
     )
+
+
+def test_the_loss_of_objects_does_not_depend_on_the_precision(region_inputs):
+    losses = []
+    for policy in ("float32", "mixed_bfloat16", "mixed_float16"):
+        keras.utils.set_random_seed(1)
+        captioner = CAPTIONERS["soft_attention"](**OBJECTS, dtype=policy)
+        targets = np.array([[1, 0, 1], [-1, -1, -1], [0, -1, 1]], "float32")
+        logits = captioner({**region_inputs, "objects": targets}, training=True)
+        losses.append(float(captioner.compute_loss(region_inputs, region_inputs["tokens"], logits)))
+    np.testing.assert_allclose(losses, losses[0], rtol=0.02)
 
 
 def test_the_words_of_a_caption_do_not_train_the_probabilities_of_objects(region_inputs):

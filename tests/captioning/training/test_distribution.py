@@ -17,12 +17,14 @@ import tensorflow as tf
 from benchmarks.trainer_processes import free_addresses
 from tests.two_devices import two_devices
 from tfsparsecap.captioning.data.records import CaptionData, Record
+from tfsparsecap.captioning.models import SoftAttention
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.training import distribution
 from tfsparsecap.captioning.training.callbacks import SaveEpoch
 from tfsparsecap.captioning.training.cluster import Cluster
 from tfsparsecap.captioning.training.distribution import gather, lost_workers, make_strategy, wait_for_workers
+from tfsparsecap.captioning.training.loop import Loop
 from tfsparsecap.captioning.training.phases import phases
 from tfsparsecap.errors import InputError, WorkerLost
 
@@ -141,6 +143,39 @@ def test_two_devices_normalise_with_the_statistics_of_the_whole_batch():
     np.testing.assert_allclose(result[0], expected[0], atol=1e-5)
     for average, expected_average in zip(result[1], expected[1], strict=True):
         np.testing.assert_allclose(average, expected_average, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_loss_of_known_objects_on_two_devices_is_that_of_the_whole_batch():
+    random = np.random.default_rng(3)
+    tokens = random.integers(3, 20, (4, 6)).astype("int32")
+    known = np.array([[1, 0], [0, 0], [0, 1], [-1, -1]], "float32")
+    features = random.normal(size=(4, 5, 7)).astype("float32")
+    inputs = {"features": features, "tokens": tokens[:, :-1], "objects": known}
+
+    def trained(strategy):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            sizes = {"rnn_size": 8, "attention_size": 8, "feature_size": 7, "dropout": 0.0}
+            captioner = SoftAttention(20, objects=("cat", "dog"), **sizes)
+            captioner.compile(keras.optimizers.SGD(0.1))
+        logs = []
+        rows = tf.data.Dataset.from_tensor_slices((inputs, tokens[:, 1:]))
+        Loop(captioner, strategy=strategy).run(
+            lambda epoch, context=None: rows.batch(4 // strategy.num_replicas_in_sync),
+            epochs=2,
+            callbacks=[
+                keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, values: logs.append(values["loss"]))
+            ],
+        )
+        return logs, captioner.get_weights()
+
+    (losses, weights), (expected, expected_weights) = (
+        trained(strategy) for strategy in (two_devices(), distribution.make_strategy("default"))
+    )
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    for weight, expected_weight in zip(weights, expected_weights, strict=True):
+        np.testing.assert_allclose(weight, expected_weight, atol=1e-5)
 
 
 #: Seconds after which a test gives up; long, because other processes may need the processor.

@@ -375,6 +375,16 @@ def test_a_run_on_region_features_skips_and_lists_unreadable_ones_and_resumes(bo
         resume_last_epoch(folder, settings)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+@pytest.mark.filterwarnings("ignore:skipped")
+def test_a_run_on_region_features_is_trained_on_rewards(bottom_up, tmp_path):
+    rewards = ["training.scst.epochs=1", "training.scst.samples=2", "training.scst.batch_size=4"]
+    settings = on_features(bottom_up, "up_down", "training.epochs=1", "pruning=null", *rewards)
+    folder, _, _ = train(tmp_path, settings)
+    assert [row["phase"] for row in history(folder)] == ["train", "scst"]
+
+
 def test_an_unreadable_image_stops_a_run_with_on_bad_record_fail(bottom_up, tmp_path):
     fail = ["data.on_bad_record=fail", "training.validation_images=0"]
     with pytest.raises(InputError, match=f"^{MISSING}: there is no .*set on_bad_record=skip"):

@@ -98,7 +98,7 @@ class FinishedRun(CaptionGenerator):
         return None if options is None else SearchRules(self.captioner, options, self.tokenizer)
 
     def change_search(self, **options: Any) -> None:
-        self.config.decoding = self.config.decoding.model_copy(update=options)
+        self.config.decoding = self.config.decoding.changed(**options)
         self._searches.clear()
 
     def search(

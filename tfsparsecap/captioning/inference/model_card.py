@@ -26,7 +26,7 @@ _CARD = """\
 
 # {name}
 
-An image captioner ({kind}) as one `.tflite` file of {megabytes:.1f} MB: photograph in, caption out. Made with
+An image captioner ({kind}) as one `.tflite` file of {megabytes:.1f} MB: {takes} in, caption out. Made with
 tfsparsecap ([paper](https://arxiv.org/abs/2110.03298)).
 
 ## Use
@@ -41,11 +41,11 @@ With tfsparsecap and its extras `export` and `huggingface`, installed once:
 import tfsparsecap as sc
 
 captioner = sc.load("hf://{name}")
-print(captioner.generate("PHOTO.jpg")[0])
+print(captioner.generate({image})[0])
 ```
 
 ```console
-python -m tfsparsecap.caption hf://{name} PHOTO.jpg
+python -m tfsparsecap.caption hf://{name} {argument}
 ```
 
 The file runs on the stock TensorFlow Lite runtime, on phones too; `captioner.json` in it (try `unzip -l
@@ -107,9 +107,15 @@ def model_card(
             for title, value in scores.items()
         ],
     )
+    takes = {"takes": "photograph", "image": '"PHOTO.jpg"', "argument": "PHOTO.jpg"}
+    if config.model.encoder is None:
+        boxes = ', "boxes": boxes' if config.model.captioner == "ObjectRelationTransformer" else ""
+        of_image = '{"features": features' + boxes + "}"
+        takes = {"takes": "features of image regions", "image": of_image, "argument": "ID --features FOLDER"}
     return _CARD.format(
         metadata=metadata.to_yaml(),
         name=name,
+        **takes,
         install=_install(),
         kind=_kind(description, config),
         megabytes=size / 1e6,

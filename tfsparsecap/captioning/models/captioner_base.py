@@ -173,8 +173,8 @@ class Captioner(keras.Model):
     ) -> tf.Tensor:
         """Computes the loss that `fit` and the training command minimise.
 
-        It is the cross-entropy of all target tokens except padding, in nats per token, plus the
-        regularization losses. With several replicas, the average is over the tokens of all: the values of
+        It is the cross-entropy of all target tokens except padding, in nats per token, plus `other_losses`.
+        With several replicas, the average is over the tokens of all: the values of
         the replicas sum to the loss. A loss given to `compile` replaces it.
 
         Args:
@@ -204,11 +204,15 @@ class Captioner(keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
             raise InputError("the loss of a captioner has no sample weights: leave sample_weight out")
+        return self.word_loss(x, y, y_pred) + self.other_losses()
+
+    def word_loss(self, x: Any, y: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """The cross-entropy of `compute_loss` alone; arguments as there."""
         taught = x.get("teacher_probabilities") if isinstance(x, dict) else None
         loss = masked_cross_entropy(y_pred, y, self.pad_id, self.label_smoothing, taught, self.teacher_weight)
-        return loss / words_of_all_replicas(y, self.pad_id) + self.regularization_loss()
+        return loss / sum_of_all_replicas(tf.math.count_nonzero(y != self.pad_id))
 
-    def regularization_loss(self) -> tf.Tensor | float:
+    def other_losses(self) -> tf.Tensor | float:
         """The sum of the regularization losses, divided by the number of replicas: all compute the same."""
         replica = tf.distribute.get_replica_context()
         return (
@@ -229,13 +233,12 @@ class Captioner(keras.Model):
         return {}
 
 
-def words_of_all_replicas(targets: tf.Tensor, pad_id: int) -> tf.Tensor:
-    """Number of target tokens of all replicas, except padding; at least 1, float32."""
-    replica, words = tf.distribute.get_replica_context(), tf.math.count_nonzero(targets != pad_id)
-    words = tf.cast(words, tf.float32)
+def sum_of_all_replicas(count: tf.Tensor) -> tf.Tensor:
+    """The sum of the counts of all replicas; at least 1, float32."""
+    replica, total = tf.distribute.get_replica_context(), tf.cast(count, tf.float32)
     if replica is not None and replica.num_replicas_in_sync > 1:
-        words = replica.all_reduce(tf.distribute.ReduceOp.SUM, words)
-    return tf.maximum(words, 1.0)
+        total = replica.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    return tf.maximum(total, 1.0)
 
 
 def masked_cross_entropy(

@@ -1,5 +1,6 @@
 """Captioners that attend to image regions, whose features are inputs or are computed by an encoder."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,14 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from tfsparsecap.captioning.models.captioner_base import Captioner, Inputs, Memory, State, loop_over_tokens
+from tfsparsecap.captioning.models.captioner_base import (
+    Captioner,
+    Inputs,
+    Memory,
+    State,
+    loop_over_tokens,
+    sum_of_all_replicas,
+)
 from tfsparsecap.errors import InputError
 
 # Bias of the scores of objects before training: with dozens of regions, each object has a probability of a
@@ -61,6 +69,8 @@ class RegionCaptioner(Captioner):
         self.feature_size = feature_size or _feature_size(encoder, type(self).__name__)
         self.encoder = encoder
         self.objects = tuple(objects)
+        # What `other_losses` needs from the last call. Replicas call one captioner from a thread each.
+        self._last_call = threading.local()
         if self.objects:
             bias = keras.initializers.Constant(_RARE)
             self.object_scores = self.dense(
@@ -70,13 +80,13 @@ class RegionCaptioner(Captioner):
     def object_memory(
         self, features: tf.Tensor, mask: tf.Tensor | None, inputs: Inputs, training: bool = False
     ) -> Memory:
-        """The part of the memory that is about objects; in training, adds their loss.
+        """The part of the memory that is about objects.
 
         Args:
             features, mask: as from `regions`.
             inputs: `"objects"` float [B, K] are targets in training: 1 in the image, 0 not in it,
                 `UNKNOWN_OBJECT` not known.
-            training: whether the loss is added.
+            training: whether the targets are for `other_losses`.
 
         Returns:
             `"objects"`, the probabilities float32 [B, K], without a gradient; empty without objects.
@@ -87,9 +97,20 @@ class RegionCaptioner(Captioner):
         if mask is not None:
             scores = scores + ops.expand_dims(attention_bias(mask, "float32"), 2)
         logits = ops.logsumexp(scores, axis=1)
-        if training and "objects" in inputs:
-            self.add_loss(self.object_weight * _object_loss(logits, inputs["objects"]))
+        learns = training and "objects" in inputs
+        self._last_call.objects = (logits, inputs["objects"]) if learns else None
         return {"objects": ops.stop_gradient(ops.sigmoid(logits))}
+
+    def other_losses(self) -> tf.Tensor | float:
+        """Regularization, and the loss of the objects if the last call was in training and had targets.
+
+        The loss of the objects is computed once for a call: another call of this method leaves it out.
+        """
+        logits_and_targets, self._last_call.objects = getattr(self._last_call, "objects", None), None
+        losses = super().other_losses()
+        if logits_and_targets is not None:
+            losses += self.object_weight * _object_loss(*logits_and_targets)
+        return losses
 
     def regions(self, inputs: Inputs, training: bool = False) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the features of the regions, and which rows are regions.
@@ -173,10 +194,14 @@ def mean_region(features: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
 
 
 def _object_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy in nats, summed over the objects and averaged over the images whose objects are known."""
+    """Cross-entropy in nats, summed over the objects and averaged over the images whose objects are known.
+
+    With several replicas, the average is over the images of all.
+    """
+    targets = ops.cast(targets, "float32")  # Keras casts inputs to the compute dtype
     mask = ops.cast(targets >= 0, "float32")
     losses = mask * tf.nn.sigmoid_cross_entropy_with_logits(ops.maximum(targets, 0.0), logits)
-    return ops.sum(losses) / ops.maximum(ops.sum(ops.max(mask, axis=1)), 1.0)
+    return ops.sum(losses) / sum_of_all_replicas(ops.sum(ops.max(mask, axis=1)))
 
 
 def attention_bias(mask: tf.Tensor, dtype: str) -> tf.Tensor:

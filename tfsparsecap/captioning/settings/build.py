@@ -336,9 +336,10 @@ class RunData:
         they change or nothing is cached.
         """
         data, encoder = self.config.data, self.config.model.encoder
-        if not (self.frozen and data.cache_folder is not None) and not caches_features(self.config):
+        cached = (self.frozen and data.cache_folder is not None) or caches_features(self.config)
+        if encoder is None or not cached:
             return []
-        assert encoder is not None and self.encoder is not None and data.cache_folder is not None
+        assert self.encoder is not None and data.cache_folder is not None
         if self._cached_part is None:
             if self.frozen or encoder.frozen_until is None:
                 self._cached_part = self.encoder

@@ -251,6 +251,10 @@ class Decoding(Section):
     function_words: Literal["english"] | list[str] = "english"
     length_penalty: Annotated[float, Field(ge=0, le=10), AsValue] = SearchOptions.length_penalty
 
+    def changed(self, **options: Any) -> "Decoding":
+        """These settings with other options; an option of the rules switches them on, see `plain`."""
+        return self.model_copy(update={"plain": False, **options} if options else {})
+
     def search_options(self, data: str | None = None) -> SearchOptions | None:
         """The options of the search on a kind of data; None for a plain search."""
         return None if self.plain else self.rules(data)

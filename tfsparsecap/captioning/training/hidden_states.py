@@ -5,7 +5,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
-from tfsparsecap.captioning.models.captioner_base import Captioner, words_of_all_replicas
+from tfsparsecap.captioning.models.captioner_base import Captioner, sum_of_all_replicas
 from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner, selected_layers
 from tfsparsecap.captioning.training.loop import Loop
 from tfsparsecap.gates import sample_gates_once
@@ -14,8 +14,8 @@ from tfsparsecap.gates import sample_gates_once
 class HiddenStateLoop(Loop):
     """Training steps in which decoder layers learn the output of a teacher's, chosen by `selected_layers`.
 
-    The loss is `weight * hidden_state_loss`, plus the regularization losses, plus, with `captions`, the
-    captioner's own loss.
+    The loss is `weight * hidden_state_loss`, plus the captioner's `other_losses`, plus, with `captions`, its
+    `word_loss`.
 
     Args:
         model: a transformer captioner, see `Loop`.
@@ -61,11 +61,9 @@ class HiddenStateLoop(Loop):
             logits = model.logits_of(states[-1])
         pairs = list(zip(states, learnt, strict=True))[: -1 if self.captions else None]
         loss = self.weight * hidden_state_loss(pairs, targets, model.pad_id)
-        captions = model.compute_loss(inputs, targets, logits)
-        if self.captions:
-            return loss + captions
         # Times 0, so that all weights have a gradient.
-        return loss + 0.0 * captions + model.regularization_loss()
+        words = float(self.captions) * model.word_loss(inputs, targets, logits)
+        return loss + words + model.other_losses()
 
 
 def unlearned_weights(captioner: Captioner) -> list[keras.Variable]:
@@ -87,7 +85,7 @@ def hidden_state_loss(pairs: list[tuple[tf.Tensor, tf.Tensor]], targets: tf.Tens
         >>> float(hidden_state_loss([(states, 0.0 * states)], tf.constant([[4, 0]]), pad_id=0))
         5.0
     """
-    words, total = words_of_all_replicas(targets, pad_id), tf.zeros(())
+    words, total = sum_of_all_replicas(tf.math.count_nonzero(targets != pad_id)), tf.zeros(())
     mask = tf.cast(targets != pad_id, tf.float32)
     for own, other in pairs:
         squares = tf.reduce_mean(tf.square(tf.cast(own, tf.float32) - tf.cast(other, tf.float32)), axis=-1)

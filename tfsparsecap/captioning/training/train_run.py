@@ -145,6 +145,8 @@ class _Run:
         tokenizer = self._make_captioner(data, resume)
         if not data.split("validation"):
             report(f"{data.name} has no validation split: no epoch is scored, and the last one is kept")
+        elif config.training.restore_best and len(data.split("validation")) == 1:
+            report("training.restore_best needs two validation images: the last epoch is kept")
         settings = config.model.encoder
         if settings and not (settings.weights or settings.trainable or config.training.start_from):
             report(
@@ -172,7 +174,8 @@ class _Run:
             teachers=[teacher_data(run, config, data, progress=verbose == 1) for run in self.teachers],
             objects=self.captioner.objects,
         )
-        self.run_data.taught = teacher_captions(self.teachers, self.run_data, folder.teacher_captions)
+        if self.phases[0].kind != "scst":  # rewards need no captions of teachers
+            self.run_data.taught = teacher_captions(self.teachers, self.run_data, folder.teacher_captions)
         if config.model.encoder is None and data.split("test"):
             self.run_data.images(data.split("test"), from_images=False)  # reads the headers of the files
         reached = self._reached
