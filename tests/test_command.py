@@ -40,6 +40,14 @@ def exhausted():
     raise tf.errors.ResourceExhaustedError(None, None, "OOM")
 
 
+def full():
+    import tensorflow as tf
+
+    # As TensorBoard's writer raises it.
+    text = "{{function_node x}} runs/my run/logs/events.v2; No space left on device\n\tCould not flush"
+    raise tf.errors.ResourceExhaustedError(None, None, text)
+
+
 def too_long():
     Path("x" * 300).stat()
 
@@ -58,6 +66,8 @@ MISSING = ModuleNotFoundError("no", name="PIL.Image")
         (raising(DENIED), 2, "cannot use runs/locked/x: Permission denied; check the path"),
         (raising(MemoryError()), 2, "there is not enough memory: reduce"),
         (exhausted, 2, "there is not enough memory: reduce"),
+        (raising(OSError(errno.ENOSPC, "full", 3)), 2, "the disk is full while writing 3: free some space"),
+        (full, 2, "the disk is full while writing runs/my run/logs/events.v2: free some space and try"),
         (raising(MISSING), 2, f"PIL.Image is not installed: {pip_install('all')}\n"),
         (raising(WorkerLost("a worker is lost")), 3, "a worker is lost\n"),
         (raising(KeyboardInterrupt()), 130, "stopped\n"),

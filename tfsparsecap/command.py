@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -70,18 +71,24 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         code = WRONG_INPUT
     except OSError as error:
         if error.errno in DISK_FULL:
-            fail(
-                f"the disk is full while writing {error.filename or 'a file'}: free some space and try again"
-            )
+            fail(_disk_full(error.filename))
         elif error.errno in _UNUSABLE and error.filename is not None:
             fail(f"cannot use {error.filename!s:.200}: {error.strerror}; check the path and its permissions")
         else:
             raise
         code = WRONG_INPUT
-    except _out_of_memory():
-        fail("there is not enough memory: reduce batch, beam or model sizes, or close other programs")
+    except _out_of_memory() as error:
+        # TensorFlow raises the same error for both: `PATH; No space left on device`.
+        if full := re.search(r"(?:([^{}]*); )?(?:No space left on device|Disk quota)", str(error)):
+            fail(_disk_full(full[1]))
+        else:
+            fail("there is not enough memory: reduce batch, beam or model sizes, or close other programs")
         code = WRONG_INPUT
     raise SystemExit(code)
+
+
+def _disk_full(path: object) -> str:
+    return f"the disk is full while writing {path or 'a file'}: free some space and try again"
 
 
 def _out_of_memory() -> tuple[type[BaseException], ...]:

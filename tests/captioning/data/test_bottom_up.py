@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+import resource
 import shutil
 import zipfile
 
@@ -57,7 +58,7 @@ def archive_of(path, files) -> str:
     return path
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", ["", "zip", "ZIP"])
 def test_a_tsv_becomes_features_and_relative_boxes(tmp_path, packed):
     first, second = tmp_path / "train.tsv.0", tmp_path / "train.tsv.1"
     first.write_text(lines({"42": IMAGES["42"]}))
@@ -65,7 +66,7 @@ def test_a_tsv_becomes_features_and_relative_boxes(tmp_path, packed):
     files = [first, second]
     if packed:
         texts = {f"trainval/{file.name}": file.read_text() for file in files}
-        files = [archive_of(tmp_path / "trainval.zip", {**texts, "trainval/readme.txt": "x"})]
+        files = [archive_of(tmp_path / f"trainval.{packed}", {**texts, "trainval/readme.txt": "x"})]
     made = convert_features(files, tmp_path / "out", IMAGES)
     assert made == {
         "images": 2,
@@ -73,7 +74,7 @@ def test_a_tsv_becomes_features_and_relative_boxes(tmp_path, packed):
         "fewest_regions": 1,
         "most_regions": 2,
         "folders": ["cocobu_att", "cocobu_box_relative"],
-        "left_out": int(packed),
+        "left_out": int(bool(packed)),
     }
     features = RegionFeatures(tmp_path / "out", list(IMAGES), need_boxes=True, need_pooled=False)
     # By hand: corners divided by 640 x 480 and 100 x 200 pixels.
@@ -198,6 +199,16 @@ REGIONS = np.ones((2, 4), np.float32)
 )
 def test_wrong_archives_are_refused(tmp_path, files, message):
     refused(tmp_path, [archive_of(tmp_path / "a.zip", files)], message)
+
+
+def test_a_file_that_cannot_be_written_in_full_is_reported(tmp_path):
+    archive = archive_of(tmp_path / "a.zip", {"att/7.npy": np.ones((1000, 4), np.float32)})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # unlike a full disk, for any user
+    try:
+        refused(tmp_path, [archive], r"cannot write .*/out: File too large; choose a folder")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_other_files_and_folders_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import io
 import math
 import os
 import sys
@@ -111,7 +112,10 @@ class _Writer:
             raise InputError(f"{where} is the second one of the image {image_id}: give each file once")
         self._check(array)
         (self._folder / kind).mkdir(exist_ok=True)
-        np.save(self._folder / kind / f"{image_id}.npy", values)
+        # Not `np.save` to the file: its error would not say that the disk is full.
+        content = io.BytesIO()
+        np.save(content, values)
+        (self._folder / kind / f"{image_id}.npy").write_bytes(content.getvalue())
         self._rows[kind][image_id] = len(values)
 
     def _check(self, array: _Array) -> None:
@@ -175,7 +179,7 @@ def _arrays(path: Path) -> Iterator[_Array | None]:
     """The arrays in a TSV file or an archive; None for a file in an archive that is left out."""
     try:
         check_input_file(path, sys.maxsize)
-        if path.suffix != ".zip":
+        if path.suffix.lower() != ".zip":
             with path.open("rb") as stream, _bar(path, path.stat().st_size) as bar:
                 yield from _rows(stream, str(path), bar)
             return
