@@ -14,7 +14,7 @@ from PIL import Image
 from tfsparsecap.errors import InputError
 from tfsparsecap.papers import runner as study_runner
 from tfsparsecap.papers.runner import read_result, run_study
-from tfsparsecap.papers.study_checks import check_data, check_runs, check_same_data
+from tfsparsecap.papers.study_checks import _records_key, check_data, check_runs, check_same_data
 from tfsparsecap.papers.study_grid import Study, grid
 
 #: Replaces `python -m tfsparsecap.train`: writes the files of a run, and logs when it began and ended.
@@ -286,6 +286,7 @@ def test_runs_on_different_data_are_refused_before_any_training(fake, tmp_path):
     with pytest.raises(InputError, match=r"hard-0\.8-s1 was .* other data than .*dense-s1 was.*: restore"):
         check_same_data([dense, hard], folder)
     check_same_data([dense], folder)
+    check_same_data([dense], folder, {_records_key(dense.config): ("of now", "a")})
     longer = {**methods, "Long": {"settings": {"data.max_length": 30}}}  # other settings, the same data
     (folder / hard.name / "data.json").unlink()
     with pytest.raises(InputError, match=r"dense-s1 was trained on other data than there are now"):

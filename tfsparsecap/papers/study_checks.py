@@ -1,7 +1,7 @@
 """Checks of a study before its first training, so that no run fails after hours of others."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tfsparsecap.captioning.data.records import CaptionData
@@ -87,26 +87,26 @@ def check_data(
 
 
 def check_same_data(
-    runs: Sequence[GridRun], study_folder: Path, digests: Mapping[str, str] | None = None
+    runs: Sequence[GridRun], study_folder: Path, digests: Mapping[str, Collection[str]] | None = None
 ) -> None:
     """Compares the data that runs with equal data settings were trained on.
 
     Args:
         runs: those without a folder, and those of earlier versions, are left out.
         study_folder: their folder.
-        digests: `CaptionData.digest` of the data as they are now, by `_records_key`.
+        digests: `CaptionData.digests` of the data as they are now, by `_records_key`.
 
     Raises:
         InputError: two runs were trained on different data, or a run on other data than those of `digests`.
     """
-    seen = {key: ("there are now", digest) for key, digest in (digests or {}).items()}
+    seen = {key: ("there are now", known) for key, known in (digests or {}).items()}
     for run in runs:
         folder = RunFolder(study_folder / run.name)
         trained_on = folder.data_digest()
         if trained_on is None:
             continue
-        other, expected = seen.setdefault(_records_key(run.config), (f"{folder.path} was", trained_on))
-        if trained_on != expected:
+        other, expected = seen.setdefault(_records_key(run.config), (f"{folder.path} was", [trained_on]))
+        if trained_on not in expected:
             raise InputError(
                 f"{folder.path} was trained on other data than {other}, so their scores cannot be compared:"
                 " restore the data, remove that folder to train it again, or rename the study"
@@ -125,7 +125,7 @@ class _Inputs:
 
     def __init__(self, progress: bool) -> None:
         self._progress = progress
-        self.digests: dict[str, str] = {}
+        self.digests: dict[str, Collection[str]] = {}
         self._data: dict[str, CaptionData] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -143,7 +143,7 @@ class _Inputs:
             if config.model.encoder is None:
                 region_features(config, data.split("train"), progress=self._progress)
             self._data[key] = data
-            self.digests[_records_key(config)] = data.digest()
+            self.digests[_records_key(config)] = data.digests()
         return self._data[key]
 
     def tokenizer(self, config: Config) -> Tokenizer:

@@ -104,6 +104,19 @@ def test_equal_data_sets_have_equal_digests(tmp_path):
     assert same not in {data(caption="a cat"), data(split="test"), data(content=b"123")}
     # Labels are learnt, too; that none of the objects is there differs from not knowing it.
     assert len({same, data(labels=()), data(labels=("dog",))}) == 3
+    # `data.json` of earlier versions has it.
+    assert same == "9ccec26131002c6d6f7a2ff2960960df07b397cf20a15a570d90dd971e18ef71"
+
+
+def test_files_of_images_that_are_not_read_may_change(tmp_path):
+    record = Record("x.jpg", tmp_path / "x.jpg", ("a dog",), "train")
+    features, photos = (CaptionData("x", [record], reads_images=reads) for reads in (False, True))
+    before = features.digest()
+    assert photos.digest() == before
+    (tmp_path / "x.jpg").write_bytes(b"12")
+    assert features.digest() == before != photos.digest()
+    assert photos.digests() == (photos.digest(),)
+    assert features.digests() == (before, photos.digest()), "an earlier version counted all files"
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.9, 0.2, 0.1), (1.2, -0.1, -0.1)])

@@ -161,8 +161,9 @@ def test_only_epochs_at_the_final_sparsity_can_be_the_best():
 
 
 def test_a_run_is_resumed_with_its_data_only(tmp_path):
-    def data(caption):
-        return CaptionData("mine", [Record("a.jpg", tmp_path / "a.jpg", (caption,), "train")])
+    def data(caption, **options):
+        records = [Record("a.jpg", tmp_path / "a.jpg", (caption,), "train")]
+        return CaptionData("mine", records, **options)
 
     folder, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "other")
     folder.create(load_config(), tokenizer(), data=data("a dog"))
@@ -172,6 +173,10 @@ def test_a_run_is_resumed_with_its_data_only(tmp_path):
     ):
         folder.check_data(data("a cat"))
     assert folder.has_data(data("a cat")) is False
+    (tmp_path / "a.jpg").write_bytes(b"an image")
+    assert folder.has_data(data("a dog")) is False
+    folder.check_data(data("a dog", reads_images=False))
+    assert folder.has_data(data("a dog", reads_images=False))
     folder.data.write_text("[]")
     with pytest.raises(InputError, match=r"data\.json is damaged: delete it"):
         folder.check_data(data("a dog"))

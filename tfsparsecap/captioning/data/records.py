@@ -3,6 +3,7 @@
 Also here: helpers for sources, and the search for photographs that are in two splits.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -79,6 +80,8 @@ class Skipped:
 class CaptionData:
     """A data set: its name, its records in all splits, bad records that were skipped, and notes for the user.
 
+    With `reads_images=False`, its image files are not read and may change: a captioner takes features.
+
     Examples:
         >>> data = CaptionData("two", [Record("a.jpg", Path("a.jpg"), ("a dog",), "train")])
         >>> len(data.split("train")), len(data.split("test"))
@@ -89,6 +92,7 @@ class CaptionData:
     records: list[Record]
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    reads_images: bool = True
 
     def split(self, name: str) -> list[Record]:
         """The records of one split.
@@ -115,13 +119,22 @@ class CaptionData:
         return f"{self.name}: {'; '.join(parts)}{skipped}"
 
     def digest(self) -> str:
-        """Of the images' names, captions, splits, file sizes and labels: equal for a copy of the data set."""
+        """Of the images' names, captions, splits, labels and, if they are read, file sizes: equal for a copy
+        of the data set.
+        """
+        return self._digest(self.reads_images)
+
+    def digests(self) -> tuple[str, ...]:
+        """`digest`, and that of an earlier version, which counted the sizes of all image files."""
+        return (self.digest(),) if self.reads_images else (self.digest(), self._digest(with_sizes=True))
+
+    def _digest(self, with_sizes: bool) -> str:
         digest = hashlib.sha256()
         for record in self.records:
-            try:
-                size = record.image.stat().st_size
-            except OSError:
-                size = None
+            size = None
+            if with_sizes:
+                with contextlib.suppress(OSError):
+                    size = record.image.stat().st_size
             about: list = [record.image_id, record.captions, record.split, size]
             # Not a null: runs on data without labels keep their digests.
             about += [] if record.labels is None else [record.labels]

@@ -102,7 +102,7 @@ class RunFolder:
     def has_data(self, data: CaptionData) -> bool | None:
         """Whether the run was trained on this data set, or a copy of it; None if that is not known."""
         trained_on = self.data_digest()
-        return None if trained_on is None else trained_on == data.digest()
+        return None if trained_on is None else trained_on in data.digests()
 
     def data_note(self, data: CaptionData) -> str:
         """A note for the user if the run was trained on other data; otherwise empty."""
@@ -121,7 +121,7 @@ class RunFolder:
     def check_data(self, data: CaptionData) -> None:
         """Raises InputError if the run was trained on other data."""
         trained_on = self._data()
-        if trained_on is not None and trained_on["sha256"] != data.digest():
+        if trained_on is not None and trained_on["sha256"] not in data.digests():
             raise InputError(
                 f"the data of the run in {self.path} has changed since it began (then {trained_on['data']};"
                 f" now {data.summary()}; names, captions, splits or files differ): restore it, or pass name=…"

@@ -54,7 +54,8 @@ def load_data(config: Config) -> CaptionData:
     if data.kind in ("coco", "table") and config.model.encoder is None:
         options["images"] = "ignore"
     folder = None if data.folder is None else Path(data.folder).expanduser()
-    return sources.load(data.kind, folder, **options)
+    loaded = sources.load(data.kind, folder, **options)
+    return replace(loaded, reads_images=config.model.encoder is not None)
 
 
 def make_tokenizer(config: Config, data: CaptionData) -> Tokenizer:
