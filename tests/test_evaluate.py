@@ -5,13 +5,16 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests import command_line
 from tfsparsecap import evaluate
+from tfsparsecap.captioning.data.tokenizers import WordTokenizer
 from tfsparsecap.captioning.inference import Caption, Captions, bundle, splits
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
+from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.metrics import scores as scores_module
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data
@@ -75,21 +78,72 @@ def test_scores_on_changed_data_do_not_overwrite_those_of_the_run(capsys, copied
     assert not (copied_run / "scores_test.json").exists()
 
 
+def test_scores_on_other_features_do_not_overwrite_those_of_the_run(capsys, monkeypatch, tmp_path):
+    (tmp_path / "captions.csv").write_text("image,caption,split\n7.jpg,a dog,train\n8.jpg,a cat,test\n")
+    settings = ["data.kind=table", f"data.folder={tmp_path}", "data.features=bu", "model.encoder=null"]
+    config = load_config(None, [*settings, "model.kind=transformer", "pruning=null"])
+    run = RunFolder(tmp_path / "run")
+    run.create(config, WordTokenizer.from_captions(["a dog"]), data=load_data(config))
+    scores = {"split": "test", "images": 1, "beam": 3, "tokenizer": "light", "not_computed": {}}
+    finished = mock.Mock(**{"evaluate.return_value": ({**scores, "ms_per_image": 1}, [])})
+    monkeypatch.setattr(FinishedRun, "load", lambda path: finished)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "7.jpg").write_bytes(b"a photograph, which the captioner does not read")
+    for options, name in (
+        ((), "scores_test"),
+        (("--features", "./bu/"), "scores_test"),
+        (("--features", "other/bu2"), "scores_test_features_bu2"),
+    ):
+        finished.config = run.load_config()
+        assert exit_code(run.path, "--json", *options) == 0
+        assert capsys.readouterr().err == ""
+        assert [path.stem for path in run.path.glob("scores*")] == [name]
+        (run.path / f"{name}.json").unlink()
+
+
 def test_other_scores_of_the_same_captions_are_kept(tmp_path):
+    again = []
+
+    def scorer(metrics):
+        again.append(metrics)
+        return {"BLEU-1": 0.8, "BLEU-2": 0.4, "exact_match": 0, "not_computed": {"METEOR": "no Java"}}
+
     def write(scores, caption="a dog"):
         about = {"split": "test", "images": 1, "beam": 3, "tokenizer": "ptb"}
         rows = [{"image_id": 1, "caption": caption, "references": ("a dog",)}]
-        evaluate._write(tmp_path, {**about, **scores}, rows, {})
+        evaluate._write(tmp_path, {**about, **scores}, rows, {}, scorer)
         content = json.loads((tmp_path / "scores_test.json").read_text())
         return {name: value for name, value in content.items() if name not in about}
 
     write({"CIDEr": 0.5, "not_computed": {"BLEU-1": "no reason", "SPICE": "no Java"}})
     merged = {"CIDEr": 0.5, "BLEU-1": 0.7, "not_computed": {"SPICE": "no Java"}}
     assert write({"BLEU-1": 0.7, "not_computed": {}}) == merged
+    assert not again
+    # Scores of another tokenizer are computed again.
+    write({"METEOR": 0.2, "uniqueness": 0.5, "not_computed": {}})
     other = {"CIDEr": 0.6, "not_computed": {}}
-    assert write({**other, "tokenizer": "light"}) == other
-    write(merged)
+    assert write({**other, "tokenizer": "light"}) == {
+        **{"CIDEr": 0.6, "BLEU-1": 0.8, "uniqueness": 0.5},
+        "not_computed": {"METEOR": "no Java"},
+    }
+    assert again == [["BLEU", "METEOR"]]
     assert write(other, "a cat") == other
+
+
+@pytest.mark.parametrize("tokenizer", ["light", "ptb"])
+def test_scores_of_the_training_are_kept(tmp_path, tokenizer):
+    about, rows = (
+        {"split": "test", "images": 1, "beam": 3},
+        [{"image_id": 1, "caption": "a", "references": []}],
+    )
+    scores, captions = (tmp_path / f"{name}_test.json" for name in ("scores", "captions"))
+    scores.write_text(json.dumps({**about, "BLEU-1": 0.5, "CIDEr": 0.7, "weights": 9}))
+    captions.write_text(json.dumps(rows))
+    new = {**about, "tokenizer": tokenizer, "METEOR": 0.2, "not_computed": {}}
+    ptb = {"BLEU-1": 0.6, "CIDEr": 0.8}
+    evaluate._write(tmp_path, new, rows, {}, lambda metrics: ptb)
+    expected = {"BLEU-1": 0.5, "CIDEr": 0.7} if tokenizer == "light" else ptb
+    assert json.loads(scores.read_text()) == {**new, "weights": 9, **expected}
 
 
 @pytest.mark.slow

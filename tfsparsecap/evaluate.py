@@ -5,8 +5,9 @@ ROUGE-1, CIDEr and SPICE, with statistics of the captions and the time taken; wh
 labelled, also object recall and hallucination. A score that cannot be computed is listed with the reason. For
 a run, scores_SPLIT.json and captions_SPLIT.json are written into its folder (with --beam N:
 scores_SPLIT_beamN.json, and likewise with other options of the search; with the --data of another data set:
-scores_SPLIT_on_NAME.json; if the run's data has changed: scores_SPLIT_changed_data.json). Scores that the
-file has already stay if the captions are the same.
+scores_SPLIT_on_NAME.json; with other --features: scores_SPLIT_features_NAME.json; if the run's data has
+changed: scores_SPLIT_changed_data.json). Scores that the file has already stay if the captions are the same;
+those of another tokenizer, such as the training's, are computed again.
 
 examples:
   python -m tfsparsecap.evaluate runs/quickstart
@@ -133,6 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 written,
                 as_rows(captions),
                 {**data, "beam": options.beam, **search_options(options)},
+                lambda metrics: _scorer(options, None, metrics=metrics)(captions),
             )
         if not options.json:
             print_table(options.captioner or options.results, scores_table(scores))
@@ -169,15 +171,18 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _scorer(
-    options: argparse.Namespace, training_captions: Sequence[str] | None, rules: "SearchOptions | None" = None
+    options: argparse.Namespace,
+    training_captions: Sequence[str] | None,
+    rules: "SearchOptions | None" = None,
+    metrics: Sequence[str] | None = None,
 ) -> Callable[[list], dict]:
-    """Computes the chosen scores of captions."""
+    """Computes the chosen scores of captions, or `metrics`."""
     from tfsparsecap.captioning.inference.scoring import all_scores_of
     from tfsparsecap.captioning.metrics.scores import METRICS
 
     return functools.partial(
         all_scores_of,
-        metrics=options.metrics or METRICS,
+        metrics=metrics or options.metrics or METRICS,
         training_captions=training_captions,
         rules=rules,
         spice_folder=options.spice_jars,
@@ -196,6 +201,7 @@ def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption
     from tfsparsecap.captioning.runs.run_folder import RunFolder
 
     finished = FinishedRun.load(options.captioner)
+    own_features = finished.config.data.features
     data, scorer = _load_data(options, finished.config)
     other: dict[str, Any] = {}
     if note := RunFolder(options.captioner).data_note(data):
@@ -205,11 +211,17 @@ def _evaluate_run(options: argparse.Namespace) -> tuple[dict, list["ImageCaption
         else:
             other = {"changed_data": True}
             print(f"{note}; names of the files of scores end in _changed_data", file=sys.stderr)
+    if options.features is not None and _folder(options.features) != _folder(own_features or ""):
+        other["features"] = f"_{_folder(options.features).name}"
     finished.change_search(**search_options(options))
     scores, captions = finished.evaluate(
         data, options.split, options.beam, progress=sys.stderr.isatty(), scorer=scorer
     )
     return {**scores, "images_per_second": 1000 / scores["ms_per_image"]}, captions, other
+
+
+def _folder(path: str) -> Path:
+    return Path(path).expanduser().resolve()
 
 
 def _evaluate_file(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"]]:
@@ -274,19 +286,36 @@ def _score_file(options: argparse.Namespace) -> tuple[dict, list["ImageCaption"]
     return {**about, **_scorer(options, training)(captions), **objects}, captions
 
 
-def _write(folder: Path, scores: dict, rows: list[dict], changes: dict[str, Any]) -> None:
+def _write(
+    folder: Path,
+    scores: dict,
+    rows: list[dict],
+    changes: dict[str, Any],
+    scorer: Callable[[Sequence[str]], dict],
+) -> None:
     # The scores with the run's own search are not overwritten by those with another one.
     suffix = scores["split"]
     for name, value in changes.items():
         if value is not None:
             suffix += f"_{name}" if value is True else f"_{name}{value}"
     files = [folder / f"{name}_{suffix}.json" for name in ("scores", "captions")]
-    for file, content in zip(files, (_with_earlier(scores, rows, *files), rows), strict=True):
+    for file, content in zip(files, (_with_earlier(scores, rows, scorer, *files), rows), strict=True):
         atomic_write(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def _with_earlier(scores: dict, rows: list[dict], score_file: Path, caption_file: Path) -> dict:
-    """The scores, and others that the file has for the same captions."""
+def _with_earlier(
+    scores: dict,
+    rows: list[dict],
+    scorer: Callable[[Sequence[str]], dict],
+    score_file: Path,
+    caption_file: Path,
+) -> dict:
+    """The scores, and others that the file has for the same captions.
+
+    Args:
+        scorer: computes metrics; if the file has those of another tokenizer, they are computed again.
+    """
+    from tfsparsecap.captioning.metrics import METRICS
 
     def said(row: dict) -> list:
         return [row["image_id"], row["caption"], *row["references"]]
@@ -295,13 +324,26 @@ def _with_earlier(scores: dict, rows: list[dict], score_file: Path, caption_file
         earlier, before = (
             json.loads(path.read_text(encoding="utf-8")) for path in (score_file, caption_file)
         )
-        same = all(earlier[name] == scores[name] for name in ("tokenizer", "beam", "images"))
+        same = all(earlier[name] == scores[name] for name in ("beam", "images"))
         if not same or list(map(said, before)) != list(map(said, rows)):
             return scores
-        reasons = {**earlier["not_computed"], **scores["not_computed"]}
-        merged = {**earlier, **scores}
+        # A training writes neither of the two: its scores have the light tokenizer.
+        reasons = {**earlier.pop("not_computed", {})}
+        tokenizer = earlier.get("tokenizer", "light")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return scores
+    if tokenizer != scores["tokenizer"]:
+        metric_of = {name: "BLEU" if name.startswith("BLEU-") else name for name in earlier}
+        lost = dict.fromkeys(metric for name, metric in metric_of.items() if name not in scores)
+        again = scorer([metric for metric in METRICS if metric in lost]) if lost.keys() & METRICS else {}
+        reasons = again.get("not_computed", {})
+        earlier = {
+            name: again.get(name) if metric in METRICS else earlier[name]
+            for name, metric in metric_of.items()
+            if metric not in METRICS or name in again
+        }
+    merged = {**earlier, **scores}
+    reasons = {**reasons, **scores["not_computed"]}
     merged["not_computed"] = {name: why for name, why in reasons.items() if name not in merged}
     return merged
 
