@@ -61,6 +61,12 @@ def test_without_split_files_a_random_split_is_noted(folder, names):
     assert [len(data.split(name)) for name in ("train", "validation", "test")] == [4, 1, 1]
     assert "90/5/5" in data.notes[0] and "seed 1" in data.notes[0]
     assert flickr.load(folder, seed=1).records == data.records
+    with_others = [f"{number}.png" for number in range(40)]
+    make_images(folder / "Images", [*with_others, "._1.jpg"])
+    more = flickr.load(folder, seed=1)
+    assert more.records == data.records and more.notes == data.notes
+    assert {entry.where for entry in more.skipped} == set(with_others)
+    assert {entry.why for entry in more.skipped} == {"it has no caption in captions.txt"}
 
 
 @pytest.mark.parametrize("file", ["Flickr8k.token.txt", "captions.token", "Flickr8k_text/Flickr8k.token.txt"])

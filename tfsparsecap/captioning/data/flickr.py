@@ -102,7 +102,7 @@ def load(
     for name, count in absent.items():
         bad.add(name, f"{captions_file.name} has {count} captions of it but the image is missing")
 
-    splits, notes = _splits(folder, images, seed)
+    splits, notes = _splits(folder, images, {name for name in images if captions[name]}, seed)
     records = []
     for name, split in splits.items():
         if captions[name]:
@@ -120,7 +120,7 @@ def _images(folder: Path) -> dict[str, Path]:
                 # Archives made on a Mac spell accents in two code points, the caption files in one.
                 unicodedata.normalize("NFC", path.name): path
                 for path in sorted(place.iterdir())
-                if path.suffix.lower() in IMAGE_SUFFIXES
+                if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
             }
             if images:
                 return images
@@ -165,12 +165,16 @@ def _matching_rows(path: Path, pattern: re.Pattern, first: int, bad: BadRecords)
             bad.add(f"{path} line {number}", "it has no image name and caption")
 
 
-def _splits(folder: Path, images: dict[str, Path], seed: int) -> tuple[dict[str, str], list[str]]:
+def _splits(
+    folder: Path, images: dict[str, Path], captioned: set[str], seed: int
+) -> tuple[dict[str, str], list[str]]:
+    """Splits of the official files, or random ones of the captioned images ("" for others); and notes."""
     paths = {split: _first_file(folder, names) for split, names in SPLIT_FILES.items()}
     files = {split: path for split, path in paths.items() if path is not None}
     if not files:
-        random_splits, note = seeded_splits(images, seed, str(folder), files=images)
-        return random_splits, [note]
+        files_of = {name: path for name, path in images.items() if name in captioned}
+        random_splits, note = seeded_splits(files_of, seed, str(folder), files=files_of)
+        return random_splits | {name: "" for name in images if name not in captioned}, [note]
     missing = [SPLIT_FILES[split][0] for split, path in paths.items() if path is None]
     if missing:
         raise InputError(
