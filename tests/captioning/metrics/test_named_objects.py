@@ -61,6 +61,33 @@ def test_other_names_are_named_by_themselves_and_their_plural():
     assert named_objects("s", ["!"]) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "plurals"),
+    [
+        ("potato", "potatoes potatos"),
+        ("mango", "mangoes mangos"),
+        ("piano", "pianos"),
+        ("scarf", "scarves scarfs"),
+        ("bookshelf", "bookshelves"),
+        ("wolf", "wolves"),
+        ("leaf", "leaves"),
+        ("roof", "roofs"),
+        ("pocket knife", "pocket-knives"),
+        ("cliff", "cliffs"),
+        ("foot", "feet"),
+        ("tooth", "teeth"),
+        ("schoolchild", "schoolchildren"),
+        ("fireman", "firemen"),
+        ("field mouse", "field mice"),
+        ("snow goose", "snow geese"),
+        ("tree", "trees"),
+    ],
+)
+def test_plurals_of_other_names(name, plurals):
+    for plural in plurals.split(" ") if " " not in name else [plurals]:
+        assert named_objects(f"two {plural} there", [name]) == [name]
+
+
 def test_scores_equal_those_by_hand():
     captions = [
         Labelled("a dog and a cat", ["dog"], ["a dog", "a kitten plays"]),  # the cat is in a reference

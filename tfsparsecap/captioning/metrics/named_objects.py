@@ -136,6 +136,7 @@ _ATTRIBUTES = ("baby", "adult", "mother", "male", "female", "passenger", "commut
 _PLURALS = {
     **{"human": "humans", "man": "men", "person": "people", "child": "children", "wife": "wives"},
     **{"knife": "knives", "mouse": "mice", "calf": "calves", "goose": "geese", "half": "halves"},
+    **{"foot": "feet", "tooth": "teeth"},
 }
 
 
@@ -290,16 +291,21 @@ def _phrases(names: frozenset[str]) -> dict[tuple[str, ...], str]:
 
 
 def _with_plurals(phrases: Iterable[str]) -> list[str]:
-    return [form for phrase in phrases for form in (phrase, _plural(phrase))]
+    return [form for phrase in phrases for form in (phrase, *_plurals(phrase))]
 
 
-def _plural(noun: str) -> str:
-    """The plural of a noun, of a compound that of its last word."""
+def _plurals(noun: str) -> list[str]:
+    """Possible plurals of a noun, of a compound those of its last word."""
     for singular, plural in _PLURALS.items():
         if noun.endswith(singular):
-            return noun.removesuffix(singular) + plural
+            return [noun.removesuffix(singular) + plural]
     if noun.endswith(("s", "x", "z", "ch", "sh")):
-        return f"{noun}es"
+        return [f"{noun}es"]
     if noun.endswith("y") and noun[-2:-1] not in tuple("aeiou"):
-        return f"{noun[:-1]}ies"
-    return f"{noun}s"
+        return [f"{noun[:-1]}ies"]
+    if noun.endswith("o"):
+        return [f"{noun}s", f"{noun}es"]
+    stem = noun.removesuffix("e")
+    if stem.endswith("f") and not stem.endswith("ff"):
+        return [f"{noun}s", f"{stem[:-1]}ves"]
+    return [f"{noun}s"]
