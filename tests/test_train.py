@@ -48,6 +48,10 @@ def test_an_interrupted_training_says_how_to_continue(monkeypatch, tmp_path):
     (tmp_path / "my runs" / "one" / "config.yaml").touch()
     with pytest.raises(KeyboardInterrupt, match=rf"^stopped: continue with {remedy}$"):
         train.main(command)
+    workers = ["--workers", "a:1,b:1", "--worker", "0"]
+    remedy = remedy.replace("--resume", "--workers a:1,b:1 --worker 0 --resume")
+    with pytest.raises(KeyboardInterrupt, match=rf"^stopped: continue with {remedy}$"):
+        train.main([*command, *workers])
 
 
 def test_an_existing_folder_stays_unchanged(capsys, tmp_path, monkeypatch, tiny_settings):

@@ -113,7 +113,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise KeyboardInterrupt(
                     "stopped before the first epoch: start the same command again"
                 ) from None
-            command = shlex.join(["--config", settings_file, "--runs", options.runs, "--resume"])
+            given = {"--workers": options.workers, "--worker": options.worker}
+            cluster_options = [str(part) for item in given.items() if item[1] is not None for part in item]
+            command = shlex.join(
+                ["--config", settings_file, "--runs", options.runs, *cluster_options, "--resume"]
+            )
             raise KeyboardInterrupt(f"stopped: continue with python -m tfsparsecap.train {command}") from None
         if not options.json and "split" in scores:
             print_table(scores["run"], scores_table(scores))

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,9 +67,10 @@ def read_result(run: GridRun, study_folder: Path, with_encoder: bool = False) ->
             content |= scores_of(from_rows(captions))
         scores = {name: float(content[name]) for name in SCORES if name in content}
     except (OSError, ValueError, KeyError, TypeError) as error:
+        command = f"python -m tfsparsecap.evaluate {shlex.quote(str(folder.path))}"
         raise InputError(
             f"cannot read the results in {folder.path} ({error!r}): evaluate the run again with"
-            f" python -m tfsparsecap.evaluate {folder.path}, or remove the folder to train it again"
+            f" {command}, or remove the folder to train it again"
         ) from error
     return Result(
         run.captioner, run.method, run.sparsity, run.seed, scores,

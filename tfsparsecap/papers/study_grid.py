@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,8 +178,9 @@ def load_study(path: str | Path) -> Study:
         path = f"studies/{path}"  # the name of one that comes with the package
     settings = read_settings(path, _with_absolute_paths)
     if settings.keys() & {"data", "model", "training"}:
+        command = f"python -m tfsparsecap.train --config {shlex.quote(str(path))}"
         raise InputError(
-            f"{path} has the settings of one run: train it with python -m tfsparsecap.train --config {path},"
+            f"{path} has the settings of one run: train it with {command},"
             " or name it as `config` in a study's file, such as those in configs/studies/"
         )
     try:

@@ -64,6 +64,31 @@ def test_a_mistyped_split_column_does_not_split_at_random(folder):
     write(folder, '{"image": "a.png", "caption": "a dog", "fold": "train"}\n', "captions.jsonl")
     with pytest.raises(InputError, match="has no key 'folds' but 'image', 'caption', 'fold': set"):
         caption_table.load(folder, "captions.jsonl", split_column="folds")
+    write(folder, '{"image": "a.png", "captions": ["a dog"], "split": "train"}\n', "captions.jsonl")
+    with pytest.raises(InputError, match="has no key 'folds' but 'image', 'captions', 'split': set"):
+        caption_table.load(folder, "captions.jsonl", split_column="folds")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"file_name": "a.png", "text": "a dog"},
+            "has no key 'image' but 'file_name', 'text': set data.image_c",
+        ),
+        (
+            {"image": "a.png", "text": "a dog"},
+            "has no key 'caption' but 'image', 'text': set .*data.caption_col",
+        ),
+    ],
+)
+@pytest.mark.parametrize("on_bad_record", ["skip", "fail"])
+def test_other_keys_of_jsonl_are_named(folder, row, message, on_bad_record):
+    write(folder, json.dumps(row), "metadata.jsonl")
+    with pytest.raises(InputError, match=message):
+        caption_table.load(folder, on_bad_record=on_bad_record)
+    names = {"image_column": next(iter(row)), "caption_column": "text"}
+    assert caption_table.load(folder, **names).records[0].captions == ("a dog",)
 
 
 def test_an_image_that_is_written_in_several_ways_is_one_image(folder):
@@ -259,6 +284,8 @@ def test_labels_that_no_training_image_has_are_refused(folder):
             "image,caption,caption,caption\na.png,first,second,third, with a comma\ne.png,x,,\n",
             [("first", "second", "third, with a comma"), ("x",)],
         ),
+        ("sep=;\nimage;caption\na.png;a dog, running\n", [("a dog, running",)]),
+        ('SEP=,\nimage, caption\na.png, "a dog, running"\n', [("a dog, running",)]),
         ('image, caption\na.png, "a dog, running"\ne.png, a cat\n', [("a dog, running",), ("a cat",)]),
         ("image;caption;notes, other\na.png;a dog, running;\n", [("a dog, running",)]),
         (
@@ -267,7 +294,7 @@ def test_labels_that_no_training_image_has_are_refused(folder):
         ),
         (f"image,caption\na.png,{'word ' * 50_000}\n", [(" ".join(["word"] * 50_000),)]),
     ],
-    ids=["commas", "columns", "spaces", "another delimiter", "lines", "long"],
+    ids=["commas", "columns", "Excel", "Excel with spaces", "spaces", "another delimiter", "lines", "long"],
 )
 def test_captions_with_delimiters_quotation_marks_and_lines(folder, text, captions):
     write(folder, text)

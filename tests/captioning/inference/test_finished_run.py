@@ -59,13 +59,13 @@ def test_the_search_follows_the_settings_of_decoding(finished_run):
 def test_incomplete_and_damaged_folders_are_refused(tiny_run, tmp_path):
     with pytest.raises(InputError, match="run folder"):
         FinishedRun.load(tmp_path)
-    copy = tmp_path / "copy"
+    copy = tmp_path / "my runs" / "copy"
     shutil.copytree(tiny_run, copy)
     (copy / "model.keras").write_bytes(b"no model")
     with pytest.raises(InputError, match=r"cannot read .*model\.keras .*: copy it again, or train"):
         FinishedRun.load(copy)
     (copy / "model.keras").unlink()
-    with pytest.raises(InputError, match=r"has no model\.keras yet: finish it with python -m .* --resume"):
+    with pytest.raises(InputError, match=r"finish it with .* --runs '.*/my runs' --resume"):
         FinishedRun.load(copy)
 
 

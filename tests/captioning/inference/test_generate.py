@@ -209,6 +209,19 @@ def test_values_that_are_not_region_features_are_refused(image):
 
 
 @pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        (np.array([[0.0] * 5, [np.nan] * 5]), "features"),
+        ({"features": np.array([[0.0] * 5, [1e300] * 5])}, "features"),
+        ({"features": np.zeros((2, 5)), "boxes": np.array([[0.0] * 4, [np.inf] * 4])}, "boxes"),
+    ],
+)
+def test_region_features_that_are_not_finite_are_refused(image, name):
+    with pytest.raises(InputError, match=f"the array '{name}' has a number in row 1 that is not finite"):
+        Inspect(**REGIONS).generate(image)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"beam": 0}, "beam is 0"),

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,6 +29,8 @@ from tfsparsecap.errors import InputError
 
 TABLES = ("captions.csv", "captions.jsonl", "metadata.csv", "metadata.jsonl")
 
+# The line by which Excel knows the delimiter.
+_SEPARATOR = re.compile(r"sep=([,;\t|])\s*", re.IGNORECASE)
 # Longer than any caption: Python's default stops at 131072 characters.
 _LONGEST_FIELD = 1 << 24
 _STRAY_QUOTATION_MARK = 'it has a quotation mark (") without its partner: remove it, or write it twice'
@@ -198,9 +201,13 @@ def csv_rows(
     image_column, caption_column, split_column = columns
     csv.field_size_limit(_LONGEST_FIELD)
     lines = [f"{line}\n" for line in read_text(table).split("\n")]
-    delimiter = max(",;\t", key=lines[0].count)
+    first = lines[0]
+    if separator := _SEPARATOR.fullmatch(first):
+        first = "".join(lines[1:2])
+        lines[0] = "\n"
+    delimiter = separator[1] if separator else max(",;\t", key=first.count)
     # Where the header has spaces after its commas, quotation marks after spaces enclose fields.
-    records = _csv_records(lines, {"delimiter": delimiter, "skipinitialspace": f"{delimiter} " in lines[0]})
+    records = _csv_records(lines, {"delimiter": delimiter, "skipinitialspace": f"{delimiter} " in first})
     _, header, problem = next(records, (0, [], ""))
     if problem:
         raise InputError(f"{table} is not CSV ({problem}): save it as CSV or JSONL")
@@ -289,12 +296,20 @@ def _is_image(field: str) -> bool:
 
 def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> Iterator[CaptionRow]:
     image_column, caption_column, split_column = columns
-    keys: dict[str, None] = {}
-    for where, row in _json_records(table, bad):
+    records = list(_json_records(table))
+    keys = dict.fromkeys(key for _, row, _ in records if isinstance(row, dict) for key in row)
+    needed = [image_column, *([] if "captions" in keys else [caption_column])]
+    needed += [] if split_column in _NO_COLUMN else [split_column]
+    for column in needed:
+        if keys and column not in keys:
+            raise InputError(f"{table} has no key {column!r} but {_listed_columns(keys)}: {_ADVICE}")
+    for where, row, problem in records:
+        if problem:
+            bad.add(where, problem)
+            continue
         if not isinstance(row, dict) or not isinstance(row.get(image_column), str):
             bad.add(where, f"it has no {image_column!r} with the name of an image")
             continue
-        keys |= dict.fromkeys(row)
         texts: Any = row.get(caption_column, row.get("captions", []))
         texts = [texts] if isinstance(texts, str) else texts
         split, labels = row.get(split_column) or "", row.get(_LABELS)
@@ -308,8 +323,6 @@ def _json_rows(table: Path, columns: tuple[str, str, str], bad: BadRecords) -> I
         else:
             names = _json_labels(labels, f"{where}: {_LABELS!r} of {listed([row[image_column]])}")
             yield CaptionRow(where, row[image_column].strip(), texts, split.strip(), names)
-    if keys and split_column not in (*_NO_COLUMN, *keys):
-        raise InputError(f"{table} has no key {split_column!r} but {_listed_columns(keys)}: {_ADVICE}")
 
 
 def _json_labels(labels: Any, where: str) -> list[str] | None:
@@ -324,15 +337,15 @@ def _json_labels(labels: Any, where: str) -> list[str] | None:
     )
 
 
-def _json_records(table: Path, bad: BadRecords) -> Iterator[tuple[str, Any]]:
-    """Where a value is, and the value: each on a line, or all in one list."""
+def _json_records(table: Path) -> Iterator[tuple[str, Any, str]]:
+    """Where a value is, the value, and what is wrong with it: each on a line, or all in one list."""
     text = read_text(table)
     if text.lstrip().startswith("["):
         rows = None
         with contextlib.suppress(ValueError, RecursionError):
             rows = json.loads(text)
         if rows is not None:
-            yield from ((f"{table} item {number}", row) for number, row in enumerate(rows, 1))
+            yield from ((f"{table} item {number}", row, "") for number, row in enumerate(rows, 1))
             return
     for number, line in enumerate(text.split("\n"), 1):
         where = f"{table} line {number}"
@@ -341,6 +354,6 @@ def _json_records(table: Path, bad: BadRecords) -> Iterator[tuple[str, Any]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            bad.add(where, f"it is not a JSON object ({error})")
-            continue
-        yield where, row
+            yield where, None, f"it is not a JSON object ({error})"
+        else:
+            yield where, row, ""

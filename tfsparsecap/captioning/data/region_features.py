@@ -245,12 +245,7 @@ class _Files:
                 raise InputError(f"{path} was changed since it was indexed: run this again")
             with np.errstate(over="ignore"):
                 out[...] = array.first(len(out))
-        if not np.isfinite(out).all():
-            row = int(np.argwhere(~np.isfinite(out))[0, 0])
-            raise InputError(
-                f"{path} has a number in row {row} that is not finite in float32: extract its features "
-                "again, or leave the image out"
-            )
+        check_finite(out, path)
 
     def _check(self, array: ArrayFile, path: str) -> None:
         if not np.issubdtype(array.dtype, np.floating):
@@ -280,6 +275,20 @@ def _names(image_id: str) -> list[str]:
     stem, suffix = os.path.splitext(image_id)
     stems = (image_id, stem) if suffix.lower() in IMAGE_SUFFIXES else (image_id,)
     return [name + ending for name in stems for ending in ENDINGS]
+
+
+def check_finite(values: np.ndarray, where: str) -> None:
+    """Raises InputError if a number of an array, float32 [rows, ...], is NaN or infinite.
+
+    Examples:
+        >>> check_finite(np.zeros((2, 5), np.float32), "a.npy")
+    """
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0, 0])
+        raise InputError(
+            f"{where} has a number in row {row} that is not finite in float32: extract its features again, or"
+            " leave the image out"
+        )
 
 
 def check_boxes(boxes: np.ndarray, path: str) -> None:

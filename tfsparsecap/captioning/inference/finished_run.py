@@ -1,5 +1,6 @@
 """A finished run: its captioner loaded from its folder, captioning images and evaluated on a split."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,10 +64,10 @@ class FinishedRun(CaptionGenerator):
         folder = RunFolder(path)
         config = folder.load_config()
         if not folder.model.is_file():
-            options = f"--config {folder.config_file} --runs {folder.path.parent} --resume"
+            paths = ["--config", str(folder.config_file), "--runs", str(folder.path.parent)]
             raise InputError(
                 f"the run in {path} has no model.keras yet: finish it with"
-                f" python -m tfsparsecap.train {options}"
+                f" python -m tfsparsecap.train {shlex.join(paths)} --resume"
             )
         tokenizer = folder.load_tokenizer(config.data.radix_base)
         captioner = load_model(folder.model, "copy it again, or train the run again")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tfsparsecap.captioning.data.images import read_image, resize_image
 from tfsparsecap.captioning.data.records import REMEDY, images_in
-from tfsparsecap.captioning.data.region_features import RegionFeatures
+from tfsparsecap.captioning.data.region_features import RegionFeatures, check_finite
 from tfsparsecap.captioning.inference.confidence import NOT_SURE
 from tfsparsecap.errors import InputError, check_whole
 
@@ -295,10 +295,12 @@ class CaptionGenerator(ABC):
                 " the folder of the features (features) and ids, or arrays, with boxes, float [regions, 4],"
                 " if it takes them"
             )
-        return {
-            name: array[: self.max_regions if name in _PER_REGION else None].astype(np.float32)
-            for name, array in arrays.items()
-        }
+        for name, array in arrays.items():
+            with np.errstate(over="ignore"):
+                rows = array[: self.max_regions if name in _PER_REGION else None].astype(np.float32)
+            check_finite(rows, f"the array {name!r}")
+            arrays[name] = rows
+        return arrays
 
     def _read_features(self, ids: Iterable[str], folder: Path) -> Iterator[tuple[str, Inputs | InputError]]:
         """Name and inputs of each image from files of region features, or why they cannot be used.

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,11 @@ class RunFolder:
         changed = self.changed(config)
         if changed:
             key, before, now = changed[0]
+            option = f"--config {shlex.quote(str(self.config_file))}"
             more = f" (and {len(changed) - 1} more settings differ)" if len(changed) > 1 else ""
             raise InputError(
                 f"the run in {self.path} has {key}={_shown(before)}, not {_shown(now)}{more}: resume it with"
-                f" its own settings (--config {self.config_file}), or pass name=… to start a new run"
+                f" its own settings ({option}), or pass name=… to start a new run"
             )
 
     def changed(self, config: Config) -> list[tuple[str, Any, Any]]:

@@ -4,6 +4,7 @@ import difflib
 import inspect
 import os
 import re
+import shlex
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,7 +88,8 @@ def load_config(
     path = None if path is None else config_file(path)
     content = _merged({} if path is None else _read(path), changes)
     if {"methods", "captioners"} <= content.keys():
-        raise InputError(f"{path} describes a study: run it with python -m tfsparsecap.study --config {path}")
+        command = f"python -m tfsparsecap.study --config {shlex.quote(str(path))}"
+        raise InputError(f"{path} describes a study: run it with {command}")
 
     def where(key: str) -> str:
         # An unknown key may be a section whose keys were given.
