@@ -11,14 +11,14 @@ import keras
 from tfsparsecap.core.files import atomic_write
 from tfsparsecap.core.model_call import model_call
 from tfsparsecap.core.progress import Progress
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, check_whole
 from tfsparsecap_export import int8_network
 from tfsparsecap_export.encode import calibration, formats, int8_weights, sparse
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, encode_file
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
-from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples, table_rows
+from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples, table_rows, vary
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import Verification
 
@@ -26,6 +26,10 @@ from tfsparsecap_export.verify.outputs import Verification
 _STEPS = 10
 _CONVOLUTIONS = "convolutions"
 _NO_SAMPLES = "Convolutions stay float without samples: give two or more to store them as int8."
+_CONSTANT_SAMPLES = (
+    "The given inputs are all the same number, which calibrates nothing: convolutions stay float. Give inputs"
+    " like those of training."
+)
 #: Which weights are rounded to float16. The next entry is tried if outputs change; it adds this note.
 _ROUNDINGS = {
     "all": "",
@@ -67,6 +71,8 @@ class Request:
         Raises:
             InputError: given inputs do not fit.
         """
+        if self.samples is None and examples and not vary(examples):
+            examples = ()  # they only tell a shape
         samples = as_samples(self.samples, inputs) if self.samples is not None else examples
         check_samples(samples, inputs)
         if self.samples is None and not examples:
@@ -111,16 +117,17 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
     Raises:
         InputError: see `export_model`.
     """
-    if batch is not None and batch < 1:
-        raise InputError(f"batch is {batch}: give at least 1, or None for any batch size")
-    if not model.built:
-        graph.check_weights(model)
-    called = model_call(model, inputs, batch)
-    samples, compared, source = request.comparison(called.inputs, called.examples)
+    if batch is not None:
+        batch = check_whole("batch", batch, at_least=1)
+    graph.check_weights(model)
+    with graph.kept_state(model) as check_state:
+        called = model_call(model, inputs, batch)
+        samples, compared, source = request.comparison(called.inputs, called.examples)
+        with graph.float32_computation(model):
+            outputs.check_deterministic(model.name, lambda: list(called(compared[0]).values()))
+        check_state()
     notes = [called.note] if called.note else []
     with graph.float32_computation(model):
-        graph.check_weights(model)
-        outputs.check_deterministic(model.name, lambda: list(called(compared[0]).values()))
         request.progress("converting", None)
         dense = graph.model_graph(model, batch, inputs)
         if not samples:
@@ -132,7 +139,10 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         expected = outputs.ExpectedOutputs(called)
         verify = functools.partial(outputs.verify_outputs, expected, samples=compared)
         network: EncodedFile = dense, []
-        if request.is_int8 and len(samples) > 1 and _CONVOLUTIONS not in float_layers:
+        calibrates = request.is_int8 and len(samples) > 1 and _CONVOLUTIONS not in float_layers
+        if calibrates and not vary(samples):
+            notes.append(_CONSTANT_SAMPLES)
+        elif calibrates:
             int8, int8_notes = _int8_network(
                 dense,
                 samples,

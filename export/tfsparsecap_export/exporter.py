@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
 from tfsparsecap.core.files import check_output, check_suffix
+from tfsparsecap.core.model_call import check_model
 from tfsparsecap.core.progress import Progress, shown_progress
 from tfsparsecap.errors import InputError
 from tfsparsecap.gates import gates
@@ -86,6 +87,7 @@ def export_model(
         True
     """
     path = Path(path)
+    check_model(model, "export_model", keras.Layer)
     formats.check_format(format)
     costs = kernel_costs(target)
     check_output(path)
@@ -126,6 +128,7 @@ def check_exportable(model: keras.Model, inputs: Any = None, *, batch: int | Non
         >>> check_exportable(model).error < 1e-3
         True
     """
+    check_model(model, "check_exportable", keras.Layer)
     if gates(model):
         raise InputError(
             f"{model.name} has gates already: check a model before sc.prune, or strip_pruning it"

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfsparsecap.core.array_files import open_array
-from tfsparsecap.core.model_call import MOST_READ, identifier
+from tfsparsecap.core.array_files import MOST_READ, open_array, spread
+from tfsparsecap.core.model_call import identifier
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 
@@ -75,7 +75,7 @@ def read_samples(files: Sequence[str]) -> Any:
 
     Args:
         files: `FILE.npy`, an array [N, ...] with N inputs of a model with one input, or `NAME=FILE.npy` for
-            each input. At most `MOST_READ` inputs are read. Nothing is unpickled.
+            each input. At most `MOST_READ` inputs are read, evenly spread. Nothing is unpickled.
 
     Raises:
         InputError: a file is missing or damaged, a name is missing, or the files have different lengths.
@@ -86,6 +86,7 @@ def read_samples(files: Sequence[str]) -> Any:
         ((5, 8), 5)
     """
     arrays: dict[str, np.ndarray] = {}
+    lengths: dict[str, int] = {}
     for argument in files:
         name, _, path = ("", "", argument) if os.path.exists(argument) else argument.rpartition("=")
         with open_array(path) as file:
@@ -93,10 +94,9 @@ def read_samples(files: Sequence[str]) -> Any:
                 raise InputError(f"{path} has one number: save an array [N, ...] with N inputs of the model")
             if name in arrays or (name and "" in arrays) or (arrays and not name):
                 raise InputError(f"{argument:.100}: give NAME=FILE.npy once for each input of the model")
-            arrays[name] = file.first(min(file.shape[0], MOST_READ))
+            arrays[name], lengths[name] = file.spread(), file.shape[0]
     if "" in arrays:
         return arrays[""]
-    lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(
             f"the files have different numbers of inputs, {lengths}: save the same inputs in each"
@@ -109,15 +109,15 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
     """Given inputs as a list of dictionaries.
 
     Args:
-        samples: all inputs, or a list or any other iterable of batches of them, which is read once, up to
-            `MOST_READ` samples. Inputs are a dictionary of arrays [N, ...] by name, of the file's inputs or
-            the Keras model's, a list or tuple of arrays in the order of `inputs` if there are several, or an
-            array if there is one. A batch may also be a tuple that starts with inputs, such as (inputs,
-            targets) of a data set.
+        samples: all inputs, or a list of batches of them, of which `MOST_READ` samples are taken, evenly
+            spread; or any other iterable of batches, which is read once, up to that number. Inputs are a
+            dictionary of arrays [N, ...] by name, of the file's inputs or the Keras model's, a list or tuple
+            of arrays in the order of `inputs` if there are several, or an array if there is one. A batch may
+            also be a tuple that starts with inputs, such as (inputs, targets) of a data set.
         inputs: names, shapes and dtypes of what is expected. Batches that are larger than the first axis are
             split; the rows that remain are not used, nor are smaller batches behind the first sample. If it
             can have any size, only all inputs are split, into batches of 1. Numbers for an input of
-            floating-point numbers get its type.
+            floating-point numbers get its type, as do whole numbers that fit.
 
     Returns:
         A dictionary for each sample; `check_samples` checks their names, shapes and dtypes.
@@ -131,7 +131,8 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         (5, (1, 8))
     """
     size = next(iter(inputs.values())).shape[0]
-    if _is_array(samples) or isinstance(samples, Mapping) or _are_arrays(samples, len(inputs)):
+    many = not (_is_array(samples) or isinstance(samples, Mapping) or _are_arrays(samples, len(inputs)))
+    if not many:
         samples, size = [samples], size or 1
     if not isinstance(samples, Iterable) or isinstance(samples, (str, bytes)):
         raise InputError(
@@ -162,20 +163,30 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         if size is None or not rows or rows == size or (rows < size and not batches):
             batches.append(arrays)
         elif rows > size:
-            starts = range(0, rows - size + 1, size)
+            starts = [number * size for number in spread(rows // size, rows if many else MOST_READ)]
             batches += [{name: x[start : start + size] for name, x in arrays.items()} for start in starts]
-        if len(batches) >= MOST_READ:  # a data set may be endless
+        if len(batches) >= MOST_READ and not isinstance(samples, Sequence):  # a data set may be endless
             break
     if not batches:
         raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
-    return batches[:MOST_READ]
+    return [batches[number] for number in spread(len(batches))]
+
+
+def vary(samples: Sequence[Sample]) -> bool:
+    """Whether samples have different numbers in any input, as real ones do."""
+    return any(
+        (value != samples[0][name].flat[0]).any() for sample in samples for name, value in sample.items()
+    )
 
 
 def _as_input(values: np.ndarray, spec: tf.TensorSpec | None) -> np.ndarray:
-    """Real numbers for a floating-point input get its type, as in Keras's `fit`."""
-    if spec is None or not spec.dtype.is_floating or values.dtype.kind not in "iuf":
+    """Real numbers for a floating-point input get its type, as in Keras's `fit`; integers, if they fit."""
+    if spec is None or values.dtype.kind not in "iuf":
         return values
-    return values.astype(spec.dtype.as_numpy_dtype, copy=False)
+    if spec.dtype.is_integer and values.dtype.kind in "iu":
+        fitting = values.astype(spec.dtype.as_numpy_dtype)
+        return fitting if (fitting == values).all() else values
+    return values.astype(spec.dtype.as_numpy_dtype, copy=False) if spec.dtype.is_floating else values
 
 
 def _is_array(value: Any) -> bool:

@@ -7,7 +7,8 @@ import tensorflow as tf
 from keras import layers
 
 import tfsparsecap as sc
-from tfsparsecap.core.model_call import MOST_READ, model_call
+from tfsparsecap.core.array_files import MOST_READ
+from tfsparsecap.core.model_call import model_call
 from tfsparsecap.errors import InputError
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")

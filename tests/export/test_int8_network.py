@@ -171,6 +171,15 @@ def test_convolutional_networks_become_int8_with_samples(network, tmp_path, chec
         check_outputs(path.read_bytes(), samples[1], expected, 0.03 if expanded else 0.1)
 
 
+def test_samples_without_differences_calibrate_nothing(network, tmp_path):
+    model, samples = network
+    zeros = np.zeros((4, *samples[0]["image"].shape[1:]), np.float32)
+    report = export_model(model, tmp_path / "a.tflite", samples=zeros)
+    assert any("all the same number" in note for note in report.notes)
+    assert all(layer.is_float for layer in report.layers if layer.role == "convolution")
+    assert export_model(model, tmp_path / "b.tflite", inputs=zeros).verification.source == "synthetic inputs"
+
+
 def test_samples_that_do_not_suit_the_model_are_refused(network, tmp_path):
     model, samples = network
     image = samples[0]["image"]

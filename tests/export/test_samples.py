@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export.keras_to_tflite.graph import model_graph
-from tfsparsecap_export.samples import as_samples, check_samples, synthetic_samples, table_rows
+from tfsparsecap_export.samples import as_samples, check_samples, read_samples, synthetic_samples, table_rows
 
-from tfsparsecap.core.model_call import MOST_READ
+from tfsparsecap.core.array_files import MOST_READ
 from tfsparsecap.errors import InputError
 
 ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
@@ -42,13 +42,35 @@ def test_samples_have_the_batch_size_of_the_file():
     assert [len(sample["x"]) for sample in as_samples([ROWS, ROWS[:2]], any_size)] == [5, 2]
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_samples_of_sorted_data_are_spread_over_it(order, tmp_path):
+    rows = np.asarray(np.arange(3000, dtype=np.float32).reshape(1000, 3), order=order)
+    inputs, expected = {"x": tf.TensorSpec((1, 3))}, np.linspace(0, 999, MOST_READ).round() * 3
+    np.save(tmp_path / "x.npy", rows)
+    np.savez(tmp_path / "x.npz", rows)
+    for data in (
+        rows,
+        [rows[:700], rows[700:]],
+        *(read_samples([f"{tmp_path}/x.{end}"]) for end in ("npy", "npz")),
+    ):
+        samples = as_samples(data, inputs)
+        np.testing.assert_array_equal([sample["x"][0, 0] for sample in samples], expected)
+    np.save(tmp_path / "y.npy", rows[:999])
+    with pytest.raises(InputError, match=r"different numbers of inputs, {'x': 1000, 'y': 999}"):
+        read_samples([f"x={tmp_path}/x.npy", f"y={tmp_path}/y.npy"])
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float64"])
-def test_numbers_get_the_type_of_a_floating_point_input_but_of_no_other(dtype):
+def test_numbers_get_the_type_of_an_input_if_they_fit(dtype):
     rows = np.arange(20).reshape(5, 4).astype(dtype)
     samples = as_samples(rows, {"x": tf.TensorSpec((1, 4), tf.float32)})
     assert samples[3]["x"].dtype == np.float32 and samples[3]["x"].tolist() == [[12, 13, 14, 15]]
     integers = {"x": tf.TensorSpec((1, 4), tf.int32)}
-    with pytest.raises(InputError, match=f"x of sample 0 is {dtype}"):
+    if dtype != "float64":
+        assert as_samples(rows, integers)[3]["x"].tolist() == [[12, 13, 14, 15]]
+        check_samples(as_samples(rows, integers), integers)
+        rows = np.full((5, 4), 2**40)
+    with pytest.raises(InputError, match=f"x of sample 0 is {rows.dtype}"):
         check_samples(as_samples(rows, integers), integers)
 
 

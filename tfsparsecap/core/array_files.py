@@ -26,6 +26,20 @@ _HEADER_READERS = {
 }
 
 
+#: Examples that are taken from arrays and files: enough for the calibration and the check of an export.
+MOST_READ = 256
+
+
+def spread(count: int, most: int = MOST_READ) -> list[int]:
+    """At most `most` of the numbers below `count`, evenly spread: rows may be sorted.
+
+    Examples:
+        >>> spread(10, 4), spread(2)
+        ([0, 3, 6, 9], [0, 1])
+    """
+    return [round(number) for number in np.linspace(0, count - 1, min(count, most)).tolist()]
+
+
 @dataclass(slots=True)
 class ArrayFile:
     """An array in an open file; made by `open_array`.
@@ -49,6 +63,18 @@ class ArrayFile:
         return np.frombuffer(data, self.dtype).reshape(stored, order="F" if self._fortran_order else "C")[
             :rows
         ]
+
+    def spread(self) -> np.ndarray:
+        """At most `MOST_READ` rows, evenly spread; can be called once."""
+        rows = spread(self.shape[0])
+        if self._fortran_order or len(rows) == self.shape[0]:
+            return self.first(self.shape[0])[rows]
+        start, size = self._stream.tell(), math.prod(self.shape[1:]) * self.dtype.itemsize
+        parts = []
+        for row in rows:
+            self._stream.seek(start + row * size)
+            parts.append(self._stream.read(size))
+        return np.frombuffer(b"".join(parts), self.dtype).reshape(len(rows), *self.shape[1:])
 
 
 @contextlib.contextmanager

@@ -13,10 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
+from tfsparsecap.core.array_files import spread
 from tfsparsecap.errors import InputError, first_line
 
-#: Examples that are taken from arrays and files: enough for the calibration and the check of an export.
-MOST_READ = 256
 #: What a call on unsuitable inputs raises.
 CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, tf.errors.OpError)
 
@@ -396,5 +395,5 @@ def _examples(
     count = min((len(array) // (batch or 1) for array in arrays.values()), default=0)
     if len(arrays) < len(names):
         return ()
-    starts = range(0, min(count, MOST_READ) * (batch or 1), batch or 1)
+    starts = [number * (batch or 1) for number in spread(count)]
     return tuple({name: x[start : start + (batch or 1)] for name, x in arrays.items()} for start in starts)

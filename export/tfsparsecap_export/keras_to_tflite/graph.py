@@ -80,9 +80,36 @@ def float32_computation(model: keras.Model) -> Iterator[None]:
             layer.dtype_policy = policy
 
 
+@contextlib.contextmanager
+def kept_state(model: keras.Model) -> Iterator[Callable[[], None]]:
+    """After the block, what training does not learn has the values from before it: states, seeds, statistics.
+
+    Yields:
+        A function that raises InputError if the block has changed a weight: the model then has a state, which
+        a file has not.
+    """
+    state = [(variable, np.array(variable)) for variable in model.non_trainable_variables]
+    weights = {id(weight) for weight in model.non_trainable_weights}  # dropout changes its seeds
+
+    def check() -> None:
+        for variable, before in state:
+            if id(variable) in weights and not np.array_equal(variable, before):
+                raise InputError(
+                    f"{model.name} changes {variable.path} when it is called, but a file keeps no state:"
+                    " export a model with stateful=False and without calls of layers with training=True"
+                )
+
+    try:
+        yield check
+    finally:
+        for variable, before in state:
+            if not np.array_equal(variable, before):
+                variable.assign(before)
+
+
 def check_weights(model: keras.Model) -> None:
-    """Raises InputError for a model that is not built, has gates, is too large, or has a weight that is NaN
-    or infinite."""
+    """Raises InputError for a model that is not built, has gates, is too large, or has a weight that is no
+    float32, NaN or, if it is learned, infinite."""
     if not model.built:
         raise InputError(f"{model.name} has no weights yet: call it once, or train it, before you export it")
     if gates(model):
@@ -101,7 +128,16 @@ def check_weights(model: keras.Model) -> None:
             " model"
         )
     for weight in model.weights:
-        if keras.backend.is_float_dtype(weight.dtype) and not np.isfinite(np.asarray(weight)).all():
+        if not keras.backend.is_float_dtype(weight.dtype):
+            continue
+        if weight.dtype != "float32":
+            raise InputError(
+                f"weight {weight.path} of {model.name} is {weight.dtype}, but files compute in float32:"
+                ' create the model with dtype="float32", or load the weights into such a model'
+            )
+        values = np.asarray(weight)
+        # A mask of -infinity is a constant.
+        if np.isnan(values).any() or (weight.trainable and np.isinf(values).any()):
             raise InputError(
                 f"weight {weight.path} contains NaN or infinity because training diverged:"
                 " export an earlier checkpoint"

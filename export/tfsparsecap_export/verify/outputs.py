@@ -125,9 +125,11 @@ class Verification:
         error: largest difference between the file's and the Keras model's outputs, relative to the largest
             output, or the fraction of the classes that differ in an output of integers.
         runtime: what the file ran on.
-        rms_error: root mean square of the differences of all outputs, relative to that of the outputs.
+        rms_error: root mean square of the differences, relative to that of the outputs; of the output for
+            which it is largest.
         same_class: fraction of the inputs, or of their positions, whose most probable class is the Keras
-            model's; None without probabilities or classes that differ.
+            model's, in the output for which it is smallest; None without probabilities or classes that
+            differ.
         logits_error: like `rms_error`, with probabilities compared before the softmax.
     """
 
@@ -240,6 +242,42 @@ class ExpectedOutputs:
         return outputs
 
 
+class _Compared:
+    """One output: its differences, and how many of its most probable classes are the same.
+
+    Attributes:
+        differences, scores: of the output, and of the output in front of its softmax.
+        integers: of an output of integers.
+        classes, same: numbers of classes, and of those that are equal.
+    """
+
+    def __init__(self) -> None:
+        self.differences, self.scores, self.integers = Differences(), Differences(), IntegerDifferences()
+        self.classes = self.same = 0
+
+    def add(self, output: np.ndarray, expected: np.ndarray) -> None:
+        """Adds the output for one sample."""
+        if expected.dtype.kind in "biu":
+            self.integers.add(output, expected)
+            return
+        self.differences.add(output, expected)
+        if are_probabilities(expected):
+            best = expected.argmax(axis=-1)
+            self.classes += best.size
+            self.same += int((output.argmax(axis=-1) == best).sum())
+            output, expected = logits(output), logits(expected)
+        self.scores.add(output, expected)
+
+    def finish(self) -> None:
+        """Counts integers as classes or as numbers, after all samples."""
+        if self.integers.are_classes:
+            self.classes, self.same = self.integers.positions, self.integers.same
+            self.differences.largest = self.integers.different
+        else:
+            self.differences.merge(self.integers)
+            self.scores.merge(self.integers)
+
+
 def are_probabilities(values: np.ndarray) -> bool:
     """Whether the last axis contains the results of a softmax."""
     if values.ndim < 2 or values.shape[-1] < 2 or not np.issubdtype(values.dtype, np.floating):
@@ -281,12 +319,16 @@ def verify_outputs(
     options = hashlib.sha256(content).digest(), id(samples), all_float, rounded
     if options in model.verified:
         return dataclasses.replace(model.verified[options][1], source=source)
-    differences, scores = Differences(), Differences()
-    labels: dict[str, IntegerDifferences] = collections.defaultdict(IntegerDifferences)
-    classes = same = 0
+    compared: dict[str, _Compared] = collections.defaultdict(_Compared)
     runs = runners(content, DEFAULT_SIGNATURE)
     for number, sample in enumerate(samples):
         expected = model(sample)
+        for name, values in expected.items():
+            if np.isnan(values).any():
+                raise InputError(
+                    f"the output {name} of the model is NaN for sample {number}: give samples like those of"
+                    " training"
+                )
         try:
             results = [run(**sample) for run in (runs if number < _PLAIN_RUNS else runs[:1])]
         except RuntimeError as error:
@@ -296,44 +338,30 @@ def verify_outputs(
                 output = outputs[name]
                 if np.isnan(output).any():
                     raise InputError("the exported file returns NaN: nothing was written; try another format")
-                if values.dtype.kind in "biu":
-                    labels[name].add(output, values)
-                    continue
-                differences.add(output, values)
-                if are_probabilities(values):
-                    best = values.argmax(axis=-1)
-                    classes += best.size
-                    same += int((output.argmax(axis=-1) == best).sum())
-                    output, values = logits(output), logits(values)
-                scores.add(output, values)
+                compared[name].add(output, values)
     limit = ROUNDED_OUTPUT_ERROR if rounded else OUTPUT_ERROR
-    for name, integers in labels.items():
-        if integers.are_classes:
-            if all_float and integers.different > limit:
-                raise OutputsDiffer(integers.different, f"the integers of {name}")
-            differences.largest = max(differences.largest, integers.different)
-            classes += integers.positions
-            same += integers.same
-        else:
-            differences.merge(integers)
-            scores.merge(integers)
-    if all_float:
-        if not differences.largest <= limit:  # neither does NaN pass
-            raise OutputsDiffer(differences.largest, "the largest output")
-    elif not scores.largest <= INT8_OUTPUT_ERROR:
-        raise OutputsDiffer(scores.largest, "the largest output")
-    elif not scores.rms <= INT8_RMS_ERROR:
-        raise OutputsDiffer(scores.rms, "the root mean square of the outputs")
-    elif classes - same > max(len(runs), (1 - INT8_SAME_CLASS) * classes):
-        raise OutputsDiffer(1 - same / classes, "the most probable classes")
+    for name, one in compared.items():
+        one.finish()
+        of_name = f" ({name})" if len(compared) > 1 else ""
+        if all_float:
+            if one.classes and one.integers.different > limit:
+                raise OutputsDiffer(one.integers.different, f"the integers of {name}")
+            if not one.differences.largest <= limit:  # neither does NaN pass
+                raise OutputsDiffer(one.differences.largest, f"the largest output{of_name}")
+        elif not one.scores.largest <= INT8_OUTPUT_ERROR:
+            raise OutputsDiffer(one.scores.largest, f"the largest output{of_name}")
+        elif not one.scores.rms <= INT8_RMS_ERROR:
+            raise OutputsDiffer(one.scores.rms, f"the root mean square of the outputs{of_name}")
+        elif one.classes - one.same > max(len(runs), (1 - INT8_SAME_CLASS) * one.classes):
+            raise OutputsDiffer(1 - one.same / one.classes, f"the most probable classes{of_name}")
     verification = Verification(
         samples=len(samples),
         source=source,
-        error=differences.largest,
+        error=max((one.differences.largest for one in compared.values()), default=0.0),
         runtime=runtime_name(),
-        rms_error=differences.rms,
-        same_class=same / classes if classes else None,
-        logits_error=scores.rms,
+        rms_error=max((one.differences.rms for one in compared.values()), default=0.0),
+        same_class=min((one.same / one.classes for one in compared.values() if one.classes), default=None),
+        logits_error=max((one.scores.rms for one in compared.values()), default=0.0),
     )
     model.verified[options] = samples, verification
     return verification

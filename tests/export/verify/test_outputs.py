@@ -30,18 +30,91 @@ def quantized():
     return model
 
 
+def bfloat16():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, dtype="bfloat16", name="head")])
+
+
+class BatchStatistics(keras.layers.Layer):
+    def build(self, shape):
+        self.norm = keras.layers.BatchNormalization(name="norm")
+        self.norm.build(shape)
+
+    def call(self, x):
+        return self.norm(x, training=True)
+
+
+def with_batch_statistics():
+    return keras.Sequential([keras.Input((4,)), BatchStatistics()], name="net")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (bfloat16, r'weight \S*head/kernel of \S* is bfloat16, .*: create the model with dtype="float32"'),
+        (
+            with_batch_statistics,
+            r"net changes \S*norm/moving_mean when it is called, but a file keeps no state",
+        ),
+        (lambda: "model.keras", "export_model takes a Keras 3 model, not a builtins.str"),
         (words, "an output of words is text, .*: export the part of the model"),
         (unknown, "returns NaN for these inputs"),
         (quantized, r"was quantized by Keras \(head\)"),
     ],
 )
 def test_models_that_cannot_be_compared_are_rejected(make, message, tmp_path):
+    model = make()
+    weights = [np.array(weight) for weight in getattr(model, "weights", ())]
     with pytest.raises(InputError, match=message):
-        export_model(make(), tmp_path / "a.tflite")
+        export_model(model, tmp_path / "a.tflite")
     assert not list(tmp_path.iterdir())
+    for weight, before in zip(getattr(model, "weights", ()), weights, strict=True):
+        np.testing.assert_array_equal(weight, before)
+
+
+def test_a_mask_of_infinity_is_no_weight_of_a_diverged_training(tmp_path):
+    x = keras.Input((2,))
+    norm = keras.layers.Rescaling(1.0)
+    model = keras.Model(x, keras.layers.Add()([x, keras.layers.Dense(2, name="mask")(norm(x))]))
+    mask = model.get_layer("mask")
+    mask.kernel.assign(np.zeros((2, 2)))
+    mask.bias.assign([0, -np.inf])
+    with pytest.raises(InputError, match="mask/bias contains NaN or infinity because training diverged"):
+        export_model(model, tmp_path / "a.tflite")
+    mask.trainable = False
+    assert export_model(model, tmp_path / "a.tflite").verification.error < 1e-6
+
+
+def test_a_sample_for_which_the_model_is_nan_is_named(classifier):
+    model, content = classifier
+    samples = [{"x": np.zeros((1, 4), np.float32)}, {"x": np.full((1, 4), np.nan, np.float32)}]
+    with pytest.raises(InputError, match=r"the output .* of the model is NaN for sample 1: give samples"):
+        verify.verify_outputs(model_call(model), content, samples, all_float=True)
+
+
+def test_each_output_must_agree(monkeypatch):
+    x, y = keras.Input((4,), name="x"), keras.Input((500, 4), name="y")
+    model = keras.Model([x, y], {"few": keras.ops.softmax(x), "many": keras.ops.softmax(y)})
+    content, call = graph.model_graph(model), model_call(model)
+    random = np.random.default_rng(0)
+    samples = [
+        {
+            "x": random.normal(size=(1, 4)).astype("float32"),
+            "y": random.normal(size=(1, 500, 4)).astype("float32"),
+        }
+        for _ in range(20)
+    ]
+    assert verify.verify_outputs(call, content, samples, all_float=False).same_class == 1.0
+    monkeypatch.setattr(verify, "INT8_OUTPUT_ERROR", 10)
+    monkeypatch.setattr(verify, "INT8_RMS_ERROR", 10)
+    original = type(call).__call__
+
+    def wrong(self, sample):
+        results = original(self, sample)
+        return {**results, "few": results["few"][:, ::-1]}
+
+    monkeypatch.setattr(type(call), "__call__", wrong)
+    with pytest.raises(verify.OutputsDiffer, match=r"of the most probable classes \(few\)"):
+        verify.verify_outputs(call, content, samples, all_float=False)
 
 
 @pytest.fixture(scope="module")
