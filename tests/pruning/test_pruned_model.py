@@ -405,6 +405,39 @@ def test_load_weights_restores_the_state_of_a_compiled_model(tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["file", "weights"])
+def test_pruning_goes_on_if_the_optimizer_is_compiled_after_loading(order, tmp_path):
+    model = prune(sequential(), Supermask(0.8, total_steps=4))
+    model.compile("adam", LOSS)
+    model.fit(X, Y, batch_size=4, verbose=0)
+    model.save(tmp_path / "a.keras")
+    model.save_weights(tmp_path / "a.weights.h5")
+    if order == "file":
+        again = keras.models.load_model(tmp_path / "a.keras", compile=False)
+    else:
+        again = prune(sequential(), Supermask(0.8, total_steps=4))
+        again.load_weights(tmp_path / "a.weights.h5")
+    assert int(again.pruning.steps_done) == 4
+    again.compile("adam", LOSS)
+    assert again.fit(X, Y, batch_size=4, verbose=0).history["sparsity"][0] == pytest.approx(0.8, abs=0.02)
+    other = prune(sequential(), Magnitude(0.5))
+    with pytest.warns(UserWarning, match="the state of Magnitude begins anew: the file has that of another"):
+        other.load_weights(tmp_path / "a.weights.h5")
+
+
+@pytest.mark.parametrize("make", [functional, sequential])
+def test_keras_refuses_the_weights_of_a_pruned_model_for_one_without_gates(make, tmp_path):
+    model = prune(make(), Magnitude(0.5))
+    model.save_weights(tmp_path / "a.weights.h5")
+    with pytest.raises(ValueError, match="could not be loaded"):
+        make().load_weights(tmp_path / "a.weights.h5")
+    strip_pruning(model).save_weights(tmp_path / "b.weights.h5")
+    stock = make()
+    stock.load_weights(tmp_path / "b.weights.h5")
+    np.testing.assert_array_equal(stock.predict(X, verbose=0), model.predict(X, verbose=0))
+
+
 def test_a_pruned_model_with_lora_weights_is_saved_and_loaded(tmp_path):
     model = trained(sequential(), Supermask(0.5, total_steps=8))
     model.layers[1].enable_lora(2)

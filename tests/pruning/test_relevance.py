@@ -292,6 +292,17 @@ def test_stripping_restores_the_last_state_that_met_the_bound(scores):
     assert_equal([layer.kernel for layer in model.layers], weights)
 
 
+def test_restored_weights_of_an_epoch_before_the_pruning_are_replaced():
+    model = with_method(pruning_percentage=0.5)
+    first = model.get_weights()
+    train_and_validate(model, [0.6, 0.6])
+    best = [np.array(layer.kernel) for layer in model.layers]
+    model.set_weights(first)  # as EarlyStopping(restore_best_weights=True)
+    with pytest.warns(UserWarning, match=r"restored .*, with a sparsity of 0.0%: .* met 0.5, with 50.0%"):
+        strip_pruning(model)
+    assert_equal([layer.kernel for layer in model.layers], best)
+
+
 def test_a_training_that_ends_during_fine_tuning_keeps_its_best_state():
     model = with_method(pruning_percentage=0.2, patience=1, finetune_validations=None)
     train_and_validate(model, [0.6, 0.55, 0.4, 0.8])

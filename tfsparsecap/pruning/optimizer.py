@@ -197,6 +197,13 @@ class PruningOptimizer(keras.optimizers.Optimizer):
     def variables(self) -> list[keras.Variable]:
         return [*self.inner_optimizer.variables, *self.method.variables]
 
+    def save_own_variables(self, store: Any) -> None:
+        pass  # Keras saves `inner_optimizer` as a part of this one, and the model the method's state
+
+    def load_own_variables(self, store: Any) -> None:
+        if len(store.keys()):  # a file of an earlier version
+            super().load_own_variables(store)
+
     @property
     def learning_rate(self) -> Any:
         return self.inner_optimizer.learning_rate

@@ -6,15 +6,18 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.core import keras_internals
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, warn_caller
 from tfsparsecap.gates import Gate, gated_layers, gates, sample_gates_once
 from tfsparsecap.layers.gated import GATED_FORMS, gate_in_place
 from tfsparsecap.pruning.feedback import with_callbacks
 from tfsparsecap.pruning.method import PruningMethod
 
+#: Prefix of the method's variables in files.
+_STATE = "pruning_"
 #: Attributes of a model with functions that Keras traced.
 _COMPILED = ("train_function", "test_function", "predict_function")
 
@@ -74,6 +77,27 @@ class PrunedModel(_MixedModel):
         # Keras skips the state of optimizers that are not built, and with it the method's state.
         self._build_optimizer()
         super().load_weights(*args, **kwargs)
+
+    # The method's state is saved with the weights: an optimizer may be left out, or compiled later. A model
+    # without gates would misread the weights, and Keras refuses them because of these entries.
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        for number, variable in enumerate(self.pruning.variables):
+            store[f"{_STATE}{number}"] = np.array(variable)
+
+    def load_own_variables(self, store: Any) -> None:
+        states = {name: store[name] for name in [*store.keys()] if name.startswith(_STATE)}
+        super().load_own_variables({name: store[name] for name in [*store.keys()] if name not in states})
+        variables = {f"{_STATE}{number}": variable for number, variable in enumerate(self.pruning.variables)}
+        known = {name: tuple(value.shape) for name, value in states.items()}
+        if states and known != {name: tuple(variable.shape) for name, variable in variables.items()}:
+            warn_caller(
+                f"the state of {type(self.pruning).__name__} begins anew: the file has that of another"
+                " method or other gates: prune the model as it was when the file was written"
+            )
+            return
+        for name, value in states.items():
+            variables[name].assign(value)
 
     def _build_optimizer(self) -> None:
         optimizer = getattr(self, "optimizer", None)  # Keras sets it in `compile`
@@ -287,7 +311,7 @@ def make_pruned(
         optimizer: replaces that of a compiled model.
     """
     model.__class__ = _pruned_form(type(model))
-    # Keras must not track this attribute: the method's state is saved with the optimizer.
+    # Keras must not track this attribute: the model saves the method's state itself.
     object.__setattr__(model, "pruning", method)
     if optimizer is not None:
         model.optimizer = method.wrap(optimizer)

@@ -316,6 +316,14 @@ class Relevance(ValidationDriven, FixedMask):
 
     def finalize(self) -> str | None:
         phase, steps = _value(self._phase), _value(self.steps_done)
+        sparsity, best = float(self.current_sparsity()), _value(self._best_sparsity)
+        if steps and sparsity < best - 1e-6:
+            self._restore_best()
+            return (
+                f"weights of an earlier epoch were restored (restore_best_weights), with a sparsity of"
+                f" {sparsity:.1%}: the model has again the sparsest state in which {self.metric} met"
+                f" {self.lower_bound:g}, with {best:.1%}"
+            )
         if phase == _FINISHED or steps == 0:
             return None
         if not self._was_met():
