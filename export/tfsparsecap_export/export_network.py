@@ -16,14 +16,13 @@ from tfsparsecap_export import int8_network
 from tfsparsecap_export.encode import calibration, formats, int8_weights, sparse
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile, LayerReport, encode_file
+from tfsparsecap_export.encode.network_cost import STEPS
 from tfsparsecap_export.export_report import ExportReport, Speedup
 from tfsparsecap_export.keras_to_tflite import graph
 from tfsparsecap_export.samples import Sample, as_samples, check_samples, synthetic_samples, table_rows, vary
 from tfsparsecap_export.verify import outputs
 from tfsparsecap_export.verify.outputs import Verification
 
-#: Time steps of a recurrent layer for which expected milliseconds are reported.
-_STEPS = 10
 _CONVOLUTIONS = "convolutions"
 _NO_SAMPLES = "Convolutions stay float without samples: give two or more to store them as int8."
 _CONSTANT_SAMPLES = (
@@ -134,7 +133,7 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
             compared = synthetic_samples(called.inputs, len(compared), table_rows(dense))
 
         sources = graph.weight_sources(model)
-        encode = request.encoding_function(_STEPS, sources)
+        encode = request.encoding_function(STEPS, sources)
         float_layers = request.kept_layers(dense, encode, (_CONVOLUTIONS, int8_network.ACTIVATIONS))
         expected = outputs.ExpectedOutputs(called)
         verify = functools.partial(outputs.verify_outputs, expected, samples=compared)
@@ -172,10 +171,10 @@ def export_network(model: keras.Model, request: Request, inputs: Any, batch: int
         path=request.path,
         bytes=len(content),
         format=request.format,
-        words=_STEPS,
+        words=STEPS,
         layers=tuple(layers),
         verification=verification,
-        speedup=Speedup.of(content, dense, request.costs, _STEPS),
+        speedup=Speedup.of(content, dense, request.costs, STEPS),
         notes=tuple(notes),
     )
 

@@ -45,7 +45,8 @@ class ExportReport:
         path: path of the file.
         bytes: size of the file.
         format: the requested format.
-        words: number of time steps, or of words per caption, that `expected_ms` assumes.
+        words: number of words per caption that `expected_ms` assumes, or of steps of loops whose number of
+            steps the file does not tell.
         layers: the constants of the file, in order.
         verification: result of the comparison with the Keras model.
         speedup: what the cost model expects.

@@ -17,7 +17,7 @@ from tfsparsecap.captioning.data.records import images_in
 from tfsparsecap.captioning.inference.bundle import check_trust, read_bundle
 from tfsparsecap.errors import InputError, check_whole, first_line
 from tfsparsecap_export.encode.costs import TARGETS
-from tfsparsecap_export.encode.network_cost import network_ms
+from tfsparsecap_export.encode.network_cost import STEPS, network_ms
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.contents import read_signatures
 from tfsparsecap_export.samples import Sample, synthetic_samples
@@ -195,7 +195,7 @@ class _File:
         """What the cost model expects on this processor; None if it has no costs."""
         names = {"aarch64": "arm64", "AMD64": "x86_64"}
         costs = TARGETS.get(names.get(platform.machine(), platform.machine()))
-        steps = round(statistics.mean(self.steps)) if self.steps else 1
+        steps = round(statistics.mean(self.steps)) if self.steps else STEPS
         return None if costs is None else max(1e-9, network_ms(flatfile.map_file(self.path), costs, steps))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 from tfsparsecap_export import export_model, model_latency, prune_to_latency
+from tfsparsecap_export.encode.costs import kernel_costs
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
@@ -57,6 +58,20 @@ def test_zeros_come_first(tmp_path):
     pruned = pruned_to(model, budget, blocks(0.95))
     assert pruned is model and pruned.pruning.sparsity == 0.95
     assert pruned_to(perceptron(), budget, sc.Supermask(0.95, total_steps=4)).layers[0].units < 1024
+
+
+@pytest.mark.slow
+def test_a_recurrent_layer_counts_as_often_as_in_the_report(tmp_path):
+    model = keras.Sequential([keras.Input((50, 64)), layers.LSTM(256), layers.Dense(512), layers.Dense(8)])
+    report = export(model, tmp_path / "lstm.tflite", "dense-int8")
+    cell = next(layer for layer in report.layers if "lstm" in layer.name)
+    call = kernel_costs("x86_64").product("int8", rows=1, outputs=1024, inputs=320, stored=0) / 1e6
+    assert cell.expected_ms == pytest.approx(50 * call)
+    budget = 0.6 * report.speedup.ms
+    small = sc.strip_pruning(pruned_to(model, budget, sc.Supermask(0.5, total_steps=4)))
+    assert small.layers[0].units < 256
+    expected = export(small, tmp_path / "small.tflite", "dense-int8").speedup.ms
+    assert 0.7 * budget < expected <= budget
 
 
 @pytest.mark.slow

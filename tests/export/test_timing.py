@@ -1,5 +1,6 @@
 """Files that take turns: ratios, words, captions, outputs. No times are compared."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +8,7 @@ from PIL import Image
 from tfsparsecap_export import timing
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.keras_to_tflite.graph import model_graph
 
 from benchmarks import one_layer
 from tfsparsecap.captioning.inference.bundle import TFLiteCaptioner
@@ -52,6 +54,19 @@ def test_words_and_captions_are_those_of_the_files(files, images):
     dense, sparse_file = captioners
     same = [np.array_equal(dense.token_ids(p)[0][0], sparse_file.token_ids(p)[0][0]) for p in images]
     assert results[1].same_captions == sum(same)
+
+
+def test_the_expected_ratio_counts_all_time_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    paths = []
+    for length in (10, 40):
+        model = keras.Sequential([keras.Input((40, 8)), keras.layers.LSTM(64)])
+        if length < 40:
+            model = keras.Sequential([model.inputs[0], keras.layers.Cropping1D((0, 30)), model.layers[0]])
+        paths.append(tmp_path / f"{length}.tflite")
+        paths[-1].write_bytes(model_graph(model))
+    samples = timing.samples(paths, count=1)
+    assert timing.measure(paths, samples, runs=1, trust=True)[1].expected == pytest.approx(0.25, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tfsparsecap_export.encode.costs import KernelCosts, kernel_costs
 from tfsparsecap_export.encode.formats import WeightPattern
 from tfsparsecap_export.flatbuffer import compact
 from tfsparsecap_export.flatbuffer import model_file as flatfile
+from tfsparsecap_export.flatbuffer.subgraph_runs import runs_of_subgraphs
 from tfsparsecap_export.keras_to_tflite.graph import KerasWeight, content_key
 
 _SLIMMED = "; without units that have no inputs or no outputs"
@@ -39,7 +40,8 @@ class LayerReport:
         nonzeros: number of non-zero weights; tied weights count once.
         encoding: name of the encoding.
         bytes: size of values, indices and scales in the file, without values that another layer shares.
-        expected_ms: expected milliseconds per caption; 0 if the encodings do not differ in time.
+        expected_ms: expected milliseconds of a run, which makes one caption; 0 if the encodings do not differ
+            in time.
         reason: why this encoding was chosen.
 
     Examples:
@@ -87,7 +89,8 @@ def encode_file(
     Args:
         dense: a dense float32 .tflite file.
         format: one of `formats.FORMATS`.
-        steps: number of runs of the bodies of loops, for the expected milliseconds.
+        steps: number of steps of loops whose number of steps the file does not tell, for the expected
+            milliseconds.
         sources: the Keras weights of constants, from `graph.weight_sources`.
         rounded: which float weights may be rounded to float16: `all`, `convolutions` (which
             save most) or `nothing`.
@@ -106,8 +109,9 @@ def encode_file(
     choices = file.choices(layers)
     origins = [file.origin(layer.weight) for layer in layers]
     reordered, sizes = file.store(layers, choices)
+    runs = runs_of_subgraphs(file.model, steps)
     reports = [
-        file.report(layer, choice, size, steps)
+        file.report(layer, choice, size, max(runs[use.graph] for use in layer.weight.uses))
         for layer, choice, size in zip(layers, choices, sizes, strict=True)
     ]
     reports = _counted_once(reports, origins, [file.stored(layer.weight) for layer in layers])
@@ -253,9 +257,9 @@ class _File:
         return np.ascontiguousarray(self.model.buffers[weight.buffer].data)
 
     def report(
-        self, layer: WeightPattern, choice: formats.EncodingChoice, size: int, steps: int
+        self, layer: WeightPattern, choice: formats.EncodingChoice, size: int, runs: int
     ) -> LayerReport:
-        """How a weight of `size` bytes is stored."""
+        """How a weight of `size` bytes, which is multiplied `runs` times, is stored."""
         weight, source = layer.weight, self.source(layer.weight)
         part = self._parts.get(weight.buffer)
         columns = part.columns if part else weight.shape[-1]
@@ -275,7 +279,7 @@ class _File:
             nonzeros=nonzeros,
             encoding=choice.encoding,
             bytes=size,
-            expected_ms=formats.expected_ms(layer, choice.encoding, steps, self._costs),
+            expected_ms=formats.expected_ms(layer, choice.encoding, runs, self._costs),
             reason=reason,
         )
 

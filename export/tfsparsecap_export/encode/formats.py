@@ -97,14 +97,14 @@ def choose_encoding(
     return choice
 
 
-def expected_ms(layer: WeightPattern, encoding: str, steps: int, costs: KernelCosts) -> float:
-    """Milliseconds that the cost model expects a fully connected layer to take, `steps` times in a loop.
+def expected_ms(layer: WeightPattern, encoding: str, runs: int, costs: KernelCosts) -> float:
+    """Milliseconds that the cost model expects `runs` calls of a fully connected layer to take.
 
     It is 0 for tables and convolutions: their time does not depend on the encoding.
     """
     if layer.weight.role != sparse.FULLY_CONNECTED:
         return 0.0
-    return (steps if layer.weight.in_loop else 1) * _nanoseconds(layer, encoding, costs) / 1e6
+    return runs * _nanoseconds(layer, encoding, costs) / 1e6
 
 
 def expected_costs(

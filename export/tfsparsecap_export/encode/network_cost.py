@@ -11,7 +11,10 @@ from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.flatbuffer.model_file import schema
+from tfsparsecap_export.flatbuffer.subgraph_runs import runs_of_subgraphs
 
+#: Steps of loops whose number of steps the file does not tell.
+STEPS = 10
 #: Instructions per element of the output, on arm64, of operations that are no products, with float values and
 #: with int8 values. Int8 operations that are not listed run in TFLite's portable kernels.
 _FLOAT = {"GELU": 81.0, "SOFTMAX": 10.6, "EXP": 10.0, "LOGISTIC": 9.7, "TANH": 6.7, "RESHAPE": 0.0}
@@ -27,23 +30,28 @@ _CALLS = ("WHILE", "IF", "CALL_ONCE")
 
 
 def network_ms(
-    content: bytes | mmap.mmap, costs: KernelCosts, steps: int = 1, *, int8: bool = False, zeros: float = 0.0
+    content: bytes | mmap.mmap,
+    costs: KernelCosts,
+    steps: int = STEPS,
+    *,
+    int8: bool = False,
+    zeros: float = 0.0,
 ) -> float:
     """Milliseconds that one run of a file is expected to take.
 
-    Axes of any size count as 1, and the branches of a condition all count.
+    Axes of any size count as 1, and the branches of a condition all count. The body of a loop, such as a
+    recurrent layer, counts as often as it runs.
 
     Args:
         content: the bytes of the file.
         costs: costs of the target's kernels.
-        steps: number of runs of the bodies of loops.
+        steps: number of steps of loops whose number of steps the file does not tell, such as a search.
         int8: whether products and convolutions with float32 weights count as int8, with dense weights.
         zeros: share of zeros that int8 products are assumed to have, in blocks, where blocks are faster.
     """
     model = flatfile.read_model(content)
-    looped = flatfile.looped_subgraphs(model)
     total = 0.0
-    for number, graph in enumerate(model.subgraphs):
+    for graph, runs in zip(model.subgraphs, runs_of_subgraphs(model, steps), strict=True):
         constant = {
             i for i, tensor in enumerate(graph.tensors) if model.buffers[tensor.buffer].data is not None
         }
@@ -52,8 +60,7 @@ def network_ms(
             if name in ("DENSIFY", "DEQUANTIZE") and int(operator.inputs[0]) in constant:
                 constant.update(map(int, operator.outputs))  # done once, when the file is loaded
             elif name not in _CALLS:
-                nanoseconds = _nanoseconds(model, graph, operator, name, costs, int8, zeros)
-                total += nanoseconds * (steps if number in looped else 1)
+                total += runs * _nanoseconds(model, graph, operator, name, costs, int8, zeros)
     return total / 1e6
 
 
