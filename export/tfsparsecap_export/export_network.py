@@ -35,6 +35,7 @@ _ROUNDINGS = {
     "convolutions": "Rounding all weights to float16 changed {}: only the convolutions are rounded.",
     "nothing": "Rounding weights to float16 changed {}: they are stored as float32.",
 }
+_3D = "3D convolutions stay float32, with their zeros: TensorFlow Lite has no sparse or int8 kernel for them."
 _NO_ZEROS = "No layer of the model is sparse: prune the model to make the file smaller and faster."
 
 
@@ -255,6 +256,8 @@ def encode_and_verify(
         notes = [note.format(result)] if note else []
         if all(layer.pattern == "dense" for layer in layers):
             notes.append(_NO_ZEROS)
+        if format != "dense" and any(layer.role == sparse.CONVOLUTION_3D for layer in layers):
+            notes.append(_3D)
         return content, layers, verification, notes
     raise AssertionError("nothing is rounded in the last attempt")
 

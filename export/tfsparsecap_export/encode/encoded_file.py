@@ -32,7 +32,7 @@ class LayerReport:
 
     Attributes:
         name: path of the Keras weight if it is known, else the name of the tensor.
-        role: "fully connected", "table" or "convolution".
+        role: "fully connected", "table", "convolution" or "3D convolution".
         shape: shape in the file; [outputs, inputs] for a fully connected layer.
         pattern: "dense", "unstructured", "1x4 blocks" or "1x16 blocks".
         weights: number of weights in the model, including zeros, excluding padding. Tied weights, which the

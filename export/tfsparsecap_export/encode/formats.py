@@ -81,6 +81,8 @@ def choose_encoding(
         return EncodingChoice(encodings.DENSE, "requested")
     if layer.weight.values.size < SMALLEST_ENCODED:
         return EncodingChoice(encodings.DENSE, f"fewer than {SMALLEST_ENCODED} weights")
+    if role == sparse.CONVOLUTION_3D:
+        return EncodingChoice(encodings.DENSE, "no sparse or int8 kernel")
     if role == sparse.CONVOLUTION:
         # In loops, runtimes before LiteRT expand float16 at every step.
         candidates = (encodings.FLOAT16, encodings.SPARSE32 if layer.weight.in_loop else encodings.SPARSE16)

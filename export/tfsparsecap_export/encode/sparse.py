@@ -25,6 +25,9 @@ SPARSE_OPERATOR_VERSION = 8
 #: The first version of FULLY_CONNECTED that quantizes its inputs with a zero point. TFLite 2.16.1 refuses 12,
 #: which the converter sets for one scale per output, but computes it.
 INT8_OPERATOR_VERSION = 9
+#: TensorFlow Lite has no sparse, int8 or half-precision kernel for their weights, and XNNPACK, which would
+#: expand them once, has none at all.
+CONVOLUTION_3D = "3D convolution"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +46,7 @@ class FileWeight:
     Attributes:
         buffer: index of its buffer, which its copies in all subgraphs share.
         name: name of its tensor.
-        role: `FULLY_CONNECTED`, `TABLE` (GATHER reads rows of it) or `CONVOLUTION`.
+        role: `FULLY_CONNECTED`, `TABLE` (GATHER reads rows of it), `CONVOLUTION` or `CONVOLUTION_3D`.
         shape: its shape in the file.
         values: float32 [rows, columns], read-only. The columns of a convolution are the last axis of `shape`.
         rows_per_call: number of rows that a fully connected layer multiplies, or a table returns, per call.
@@ -143,7 +146,11 @@ def find_weights(model: schema.ModelT) -> list[FileWeight]:
             continue
         shape = tuple(int(size) for size in copies[0].shape)
         values = np.frombuffer(model.buffers[buffer].data, np.float32)
-        values = values.reshape(-1, shape[-1]) if role == CONVOLUTION else values.reshape(shape[0], -1)
+        values = (
+            values.reshape(-1, shape[-1])
+            if role in (CONVOLUTION, CONVOLUTION_3D)
+            else values.reshape(shape[0], -1)
+        )
         weights.append(
             FileWeight(
                 buffer=buffer,
@@ -276,6 +283,8 @@ def _role(model: schema.ModelT, use: Use) -> str | None:
             return TABLE if options.axis == 0 and options.batchDims == 0 else None
         case ("CONV_2D" | "DEPTHWISE_CONV_2D" | "TRANSPOSE_CONV", 1):
             return CONVOLUTION
+        case ("CONV_3D" | "CONV_3D_TRANSPOSE", 1):
+            return CONVOLUTION_3D
     return None
 
 

@@ -43,6 +43,20 @@ def test_convolutions_cost_their_multiplications():
     assert network_ms(content, ARM64, int8=True) < 0.5 * expected
 
 
+def test_3d_convolutions_cost_their_multiplications_as_float32():
+    layers = [
+        keras.Input((6, 8, 8, 16)),
+        keras.layers.Conv3D(32, 3, padding="same"),
+        keras.layers.Conv3DTranspose(8, 3, strides=2, padding="same"),
+    ]
+    content = model_graph(keras.Sequential(layers))
+    # A transposed convolution spreads each input.
+    multiplications = 6 * 8 * 8 * 3**3 * (16 * 32 + 2 * 32 * 8)
+    expected = multiplications * ARM64.convolution * ARM64.nanoseconds / 1e6
+    assert network_ms(content, ARM64) == pytest.approx(expected, rel=0.05)
+    assert network_ms(content, ARM64, int8=True) == network_ms(content, ARM64)
+
+
 def test_weights_that_are_expanded_when_the_file_is_loaded_cost_nothing():
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64)])
     dense = model_graph(model)
