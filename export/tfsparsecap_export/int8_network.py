@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfsparsecap_export.encode import int8_activations
+from tfsparsecap.model_summary.storage import SMALLEST_ENCODED
+from tfsparsecap_export.encode import int8_activations, sparse
+from tfsparsecap_export.encode.calibration import CalibratedLayer, find_layers
 from tfsparsecap_export.encode.costs import KernelCosts
 from tfsparsecap_export.encode.encoded_file import EncodedFile
 from tfsparsecap_export.encode.int8_weights import Rounded
 from tfsparsecap_export.encode.network_cost import network_ms
+from tfsparsecap_export.flatbuffer import model_file as flatfile
 from tfsparsecap_export.samples import Sample
 from tfsparsecap_export.verify import outputs
 
@@ -63,6 +66,35 @@ def choose_network(
         times = f"{after:.2g} ms on {costs.target} with int8 activations, {before:.2g} ms without"
         return weights, [f"Activations stay float: the file would take {times}."]
     return network, note
+
+
+def expected_ms(dense: bytes, costs: KernelCosts, zeros: float = 0.0) -> float:
+    """Milliseconds that the int8 file of a float32 file is expected to take, if its outputs are similar.
+
+    Dense layers multiply int8 weights. Convolutions are int8 with their activations if `choose_network` would
+    choose that.
+
+    Args:
+        dense: the float32 file.
+        costs: costs of the target's kernels.
+        zeros: share of zeros of dense layers, see `network_ms`.
+    """
+
+    def is_int8(layer: CalibratedLayer) -> bool:
+        return layer.role == sparse.CONVOLUTION or layer.weights.size < SMALLEST_ENCODED
+
+    def milliseconds(content: bytes) -> float:
+        return network_ms(content, costs, int8=True, convolutions=False, zeros=zeros)
+
+    float_activations = milliseconds(dense)
+    if all(layer.role != sparse.CONVOLUTION for layer in find_layers(flatfile.read_model(dense))):
+        return float_activations
+    try:
+        int8_activations_ms = milliseconds(int8_activations.likely_network(dense, is_int8))
+    except int8_activations.CannotQuantize:
+        return float_activations
+    is_faster = int8_activations_ms <= FASTER * float_activations
+    return int8_activations_ms if is_faster else float_activations
 
 
 def _quantized(

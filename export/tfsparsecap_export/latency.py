@@ -15,7 +15,7 @@ from tfsparsecap.slimming.options import Options
 from tfsparsecap.slimming.plan import slim
 from tfsparsecap_export.encode import DEFAULT_TARGET
 from tfsparsecap_export.encode.costs import kernel_costs
-from tfsparsecap_export.encode.network_cost import network_ms
+from tfsparsecap_export.int8_network import expected_ms
 from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 
 
@@ -84,9 +84,10 @@ def prune_to_latency(
     in convolutions, only smaller layers do. So this removes as many channels, units and heads (`sc.slim`)
     as the budget needs after all zeros of the method have been counted, perhaps none, and calls `sc.prune`.
 
-    The time is what the costs of kernels predict for the file that `export_model` writes with the same
-    target, with int8 weights (give `samples` to the export of convolutional networks); `report.speedup.ms` is
-    the prediction for the trained model, whose zeros are not spread evenly.
+    The time is what the costs of kernels predict for the int8 file that `export_model` writes with the same
+    target: give `samples` to the export of convolutional networks, and `format="int8"` after a method without
+    blocks of (16, 1), whose layers `auto` stores as float. `report.speedup.ms` is the prediction for the
+    trained model, whose zeros are not spread evenly.
 
     Args:
         model: a built model that is not a captioner, without gates. It is left untouched if it is slimmed.
@@ -131,7 +132,7 @@ def prune_to_latency(
     def latency(candidate: keras.Model) -> float:
         with float32_computation(candidate):
             content = model_graph(candidate, 1, inputs)
-        return network_ms(content, costs, int8=True, zeros=zeros)
+        return expected_ms(content, costs, zeros)
 
     own = {"budget": "latency", "latency": latency, "skip": skip}
     if given := sorted(own.keys() & slimming.keys()):

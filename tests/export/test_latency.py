@@ -8,6 +8,9 @@ import pytest
 from keras import layers
 from tfsparsecap_export import export_model, model_latency, prune_to_latency
 from tfsparsecap_export.encode.costs import kernel_costs
+from tfsparsecap_export.encode.network_cost import network_ms
+from tfsparsecap_export.int8_network import expected_ms
+from tfsparsecap_export.keras_to_tflite.graph import model_graph
 
 import tfsparsecap as sc
 from tfsparsecap.errors import InputError
@@ -72,6 +75,33 @@ def test_a_recurrent_layer_counts_as_often_as_in_the_report(tmp_path):
     assert small.layers[0].units < 256
     expected = export(small, tmp_path / "small.tflite", "dense-int8").speedup.ms
     assert 0.7 * budget < expected <= budget
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        [layers.LeakyReLU()],
+        [layers.Activation("gelu")],
+        [layers.UpSampling2D(2, interpolation="bilinear")],
+        [layers.Conv2DTranspose(32, 4, strides=2, padding="same", activation="relu")],
+        [layers.GroupNormalization(8), layers.ReLU()],
+    ],
+)
+def test_the_budget_of_a_convolutional_network_counts_what_its_export_is_expected_to_take(tmp_path, hidden):
+    keras.utils.set_random_seed(0)
+    convolutions = [layers.Conv2D(32, 3, padding="same") for _ in range(2)]
+    model = keras.Sequential([keras.Input((16, 16, 16)), convolutions[0], *hidden, convolutions[1]])
+    samples = np.random.default_rng(0).random((8, 16, 16, 16), np.float32)
+    ms = export(model, tmp_path / "model.tflite", samples=samples).speedup.ms
+    slim, whole = (pruned_to(model, share * ms, sc.Supermask(0.5, total_steps=4)) for share in (0.97, 1.001))
+    assert slim.layers[0].filters < 32 == whole.layers[0].filters
+
+
+def test_convolutions_in_loops_count_as_float():
+    model = keras.Sequential([keras.Input((3, 8, 8, 16)), layers.ConvLSTM2D(32, 3)])
+    dense, costs = model_graph(model), kernel_costs("x86_64")
+    assert expected_ms(dense, costs) == network_ms(dense, costs) > network_ms(dense, costs, int8=True)
 
 
 @pytest.mark.slow

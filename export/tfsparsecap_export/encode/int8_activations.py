@@ -1,7 +1,7 @@
 """Convolutional networks that compute with int8: weights and activations, with calibrated ranges."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -57,9 +57,7 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     Raises:
         CannotQuantize: the network has loops or branches.
     """
-    model = flatfile.read_model(content)
-    if len(model.subgraphs) > 1:
-        raise CannotQuantize("the network has loops")
+    model = _without_loops(content)
     limits_of = ranges(content, samples)
     losses = {}
     graph = model.subgraphs[0]
@@ -76,9 +74,7 @@ def prepare(content: bytes, rounded: dict[int, Rounded], samples: Sequence[Sampl
     for index, limits in limits_of.items():
         if limits == (0.0, 0.0):  # the runtime refuses the scale that this would give
             limits = (0.0, 1.0)
-        quantization = schema.QuantizationParametersT()
-        quantization.min, quantization.max = (np.array([limit], np.float32) for limit in limits)
-        graph.tensors[index].quantization = quantization
+        _set_range(graph.tensors[index], *limits)
     order = tuple(sorted(losses, key=lambda position: -losses[position]))
     return Prepared(content, flatfile.write_model(model), rounded, order, len(samples))
 
@@ -108,13 +104,7 @@ def quantized_network(prepared: Prepared, floats: int = 0, *, keep_zeros: bool =
     int8 = {*prepared.rounded} - {*prepared.order[:floats]}
     names = [before.subgraphs[0].tensors[operator.outputs[0]].name.decode() for operator in operators]
     stay_float = [name for name, position in zip(names, positions, strict=True) if position not in int8]
-    try:
-        content = tensorflow_internals.quantize_activations(
-            prepared.content, float_operators=FLOAT_OPERATORS, float_results=stay_float
-        )
-    except ValueError as error:
-        raise CannotQuantize(f"TensorFlow's quantizer refuses the network ({error})") from error
-    model = flatfile.read_model(content)
+    model = flatfile.read_model(_quantize(prepared.content, stay_float))
     graph, quantized = model.subgraphs[0], weighted_operators(model)
     if _kinds(model, quantized) != _kinds(before, operators):
         raise CannotQuantize("TensorFlow's quantizer changes the order of its layers")
@@ -141,6 +131,48 @@ def quantized_network(prepared: Prepared, floats: int = 0, *, keep_zeros: bool =
     graph.operators = [*expansions, *graph.operators]
     drop_unused(model)
     return flatfile.write_model(model), reports
+
+
+def likely_network(content: bytes, is_int8: Callable[[CalibratedLayer], bool]) -> bytes:
+    """The operations of `quantized_network` with made-up ranges, for the time that they take.
+
+    Args:
+        content: a float32 file with one signature.
+        is_int8: tells which layers multiply int8 activations.
+
+    Raises:
+        CannotQuantize: as by `prepare` and `quantized_network`.
+    """
+    model = _without_loops(content)
+    graph = model.subgraphs[0]
+    int8 = {id(layer.operator) for layer in find_layers(model) if is_int8(layer)}
+    floats = [int(operator.outputs[0]) for operator in weighted_operators(model) if id(operator) not in int8]
+    for index in [*graph.inputs, *(index for operator in graph.operators for index in operator.outputs)]:
+        if graph.tensors[index].type == schema.TensorType.FLOAT32:
+            _set_range(graph.tensors[index], -1.0, 1.0)
+    names = [graph.tensors[index].name.decode() for index in floats]
+    return _quantize(flatfile.write_model(model), names)
+
+
+def _without_loops(content: bytes) -> schema.ModelT:
+    model = flatfile.read_model(content)
+    if len(model.subgraphs) > 1:
+        raise CannotQuantize("the network has loops")
+    return model
+
+
+def _set_range(tensor: schema.TensorT, low: float, high: float) -> None:
+    tensor.quantization = schema.QuantizationParametersT()
+    tensor.quantization.min, tensor.quantization.max = (np.array([n], np.float32) for n in (low, high))
+
+
+def _quantize(content: bytes, float_results: Sequence[str]) -> bytes:
+    try:
+        return tensorflow_internals.quantize_activations(
+            content, float_operators=FLOAT_OPERATORS, float_results=float_results
+        )
+    except ValueError as error:
+        raise CannotQuantize(f"TensorFlow's quantizer refuses the network ({error})") from error
 
 
 def _kinds(model: schema.ModelT, operators: Sequence[schema.OperatorT]) -> list[tuple]:

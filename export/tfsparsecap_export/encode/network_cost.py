@@ -26,8 +26,8 @@ _OTHER_FLOAT, _OTHER_INT8 = 1.5, 40.0
 #: These take time per element of the input, in both types.
 _REDUCTIONS = {"MEAN": 0.7, "SUM": 0.7, "REDUCE_MAX": 0.7, "AVERAGE_POOL_2D": 0.7, "MAX_POOL_2D": 0.7}
 _REDUCTIONS |= {"QUANTIZE": 1.5, "ARG_MAX": 2.0, "TOPK_V2": 3.0}
-#: TensorFlow Lite's kernel of transposed 3D convolutions takes so many times as long per multiply-add as that
-#: of 3D convolutions, which takes as long as one in 2D: 75 to 90 and 34 to 49 ps with LiteRT 2.3 on x86_64.
+#: TensorFlow Lite's kernel of transposed 3D convolutions takes so many times as long per multiply-add as one
+#: of 2D convolutions; that of 3D convolutions takes 1.0 to 1.3 times as long.
 _SPREAD_3D = 2.0
 _CALLS = ("WHILE", "IF", "CALL_ONCE")
 
@@ -38,6 +38,7 @@ def network_ms(
     steps: int = STEPS,
     *,
     int8: bool = False,
+    convolutions: bool = True,
     zeros: float = 0.0,
 ) -> float:
     """Milliseconds that one run of a file is expected to take.
@@ -50,6 +51,7 @@ def network_ms(
         costs: costs of the target's kernels.
         steps: number of steps of loops whose number of steps the file does not tell, such as a search.
         int8: whether products and convolutions with float32 weights count as int8, with dense weights.
+        convolutions: whether `int8` concerns convolutions, too.
         zeros: share of zeros that int8 products are assumed to have, in blocks, where blocks are faster.
     """
     model = flatfile.read_model(content)
@@ -63,7 +65,8 @@ def network_ms(
             if name in ("DENSIFY", "DEQUANTIZE") and int(operator.inputs[0]) in constant:
                 constant.update(map(int, operator.outputs))  # done once, when the file is loaded
             elif name not in _CALLS:
-                total += runs * _nanoseconds(model, graph, operator, name, costs, int8, zeros)
+                as_int8 = int8 and (convolutions or name == "FULLY_CONNECTED")
+                total += runs * _nanoseconds(model, graph, operator, name, costs, as_int8, zeros)
     return total / 1e6
 
 
@@ -80,7 +83,8 @@ def _nanoseconds(
     result = graph.tensors[int(operator.outputs[0])] if len(operator.outputs) else None
     if result is None or not tensors or tensors[0] is None:
         return costs.call * costs.nanoseconds
-    first, elements = tensors[0], _size(result)
+    # The first input of a transposed convolution is the shape of its result.
+    first, elements = tensors[2 if name == "TRANSPOSE_CONV" else 0], _size(result)
     is_int8 = first.type == schema.TensorType.INT8
     if name == "FULLY_CONNECTED" and not is_int8:
         return _product(model, tensors[1], elements, costs, int8, zeros)
@@ -93,7 +97,7 @@ def _nanoseconds(
     elif name in ("CONV_2D", "TRANSPOSE_CONV"):
         filters = tensors[1].shape
         transposed = name == "TRANSPOSE_CONV"
-        positions = _size(tensors[2]) / int(filters[3]) if transposed else elements / int(filters[0])
+        positions = _size(first) / int(filters[3]) if transposed else elements / int(filters[0])
         cost = costs.convolution_int8 if is_int8 or int8 else costs.convolution
         units = positions * _size(tensors[1]) * cost
     elif name in ("CONV_3D", "CONV_3D_TRANSPOSE"):

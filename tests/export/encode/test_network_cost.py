@@ -5,6 +5,7 @@ import pytest
 from tfsparsecap_export.encode import encodings
 from tfsparsecap_export.encode.costs import kernel_costs
 from tfsparsecap_export.encode.encoded_file import encode_file
+from tfsparsecap_export.encode.int8_activations import likely_network
 from tfsparsecap_export.encode.network_cost import network_ms
 from tfsparsecap_export.keras_to_tflite.graph import model_graph
 
@@ -41,6 +42,15 @@ def test_convolutions_cost_their_multiplications():
     expected = of_filters * ARM64.nanoseconds / 1e6
     assert network_ms(content, ARM64) == pytest.approx(expected, rel=0.05)
     assert network_ms(content, ARM64, int8=True) < 0.5 * expected
+
+
+def test_int8_transposed_convolutions_cost_their_multiplications():
+    layers = [keras.Input((8, 8, 64)), keras.layers.Conv2DTranspose(64, 4, strides=2, padding="same")]
+    dense = model_graph(keras.Sequential(layers))
+    int8 = likely_network(dense, lambda layer: True)
+    elements = 8 * 8 * 64 + 16 * 16 * 64  # of the input and the result
+    expected = 8 * 8 * 4 * 4 * 64 * 64 * ARM64.convolution_int8 + 1.5 * elements
+    assert network_ms(int8, ARM64) == pytest.approx(expected * ARM64.nanoseconds / 1e6, rel=0.05)
 
 
 def test_3d_convolutions_cost_their_multiplications_as_float32():
