@@ -19,12 +19,13 @@ from tfsparsecap_export.int8_network import expected_ms
 from tfsparsecap_export.keras_to_tflite.graph import float32_computation, model_graph
 
 
-def model_latency(model: keras.Model, runs: int = 20) -> float:
+def model_latency(model: keras.Model, runs: int = 20, *, inputs: Any = None) -> float:
     """Returns the milliseconds of a Keras model as float32, one example on one thread: the fastest of `runs`.
 
     Args:
         model: a built model that is not a captioner.
         runs: timed runs, after one that is not timed.
+        inputs: what the model is called with, see `export_model`.
 
     Raises:
         InputError: the model cannot be converted, or `runs` is below 1.
@@ -36,7 +37,7 @@ def model_latency(model: keras.Model, runs: int = 20) -> float:
     """
     runs = check_whole("runs", runs, at_least=1)
     with float32_computation(model):
-        interpreter = warm_interpreter(model_graph(model))
+        interpreter = warm_interpreter(model_graph(model, 1, inputs))
     return 1e3 * min(run_seconds(interpreter) for _ in range(runs))
 
 

@@ -143,3 +143,10 @@ def test_a_model_with_mixed_precision_is_measured_as_float32():
     assert convolution.compute_dtype == "float16"
     with pytest.raises(InputError, match="runs is 0"):
         model_latency(model, 0)
+
+
+def test_a_model_with_axes_of_any_size_is_measured_on_given_inputs():
+    model = keras.Sequential([keras.Input((None, 4)), layers.Dense(4)])
+    with pytest.raises(InputError, match="give inputs="):
+        model_latency(model, 3)
+    assert 0 < model_latency(model, 3, inputs=(6, 4)) < 1000
