@@ -1,6 +1,8 @@
 """Pruned models in compile, fit and custom training, saved and loaded."""
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -352,6 +354,34 @@ def test_compiled_functions_of_models_with_the_same_layers_are_not_used_after_pr
     strip_pruning(model)
     shared.kernel.assign(2 * shared.kernel)
     np.testing.assert_allclose(other.predict(X[:, 0], verbose=0), 2 * pruned, rtol=1e-5)
+
+
+def test_functions_that_generate_has_traced_are_not_used_after_prune_and_strip():
+    class Writer(keras.Sequential):  # as KerasHub's tasks
+        generate_function = None
+
+        def generate(self, x):
+            if self.generate_function is None:
+                self.generate_function = tf.function(self)
+            return self.generate_function(x)
+
+    model = Writer(sequential().layers)
+    before = np.asarray(model.generate(X))
+    prune(model, Magnitude(0.9))
+    pruned = np.asarray(model.generate(X))
+    np.testing.assert_allclose(pruned, model(X), atol=1e-6)
+    assert np.any(pruned != before)
+    strip_pruning(model)
+    assert model.generate_function is None
+    assert "generate_function" not in vars(strip_pruning(prune(sequential(), Magnitude(0.9))))
+
+
+@pytest.mark.parametrize("copied", [lambda model: pickle.loads(pickle.dumps(model)), copy.deepcopy])
+def test_a_pruned_model_is_pickled_and_copied(copied):
+    model = trained(sequential(), Supermask(0.5, total_steps=16))
+    again = copied(model)
+    assert type(again) is type(model) and int(again.pruning.steps_done) == 8
+    np.testing.assert_array_equal(again(X), model(X))
 
 
 @pytest.mark.slow

@@ -3,6 +3,9 @@
 import functools
 import gc
 import inspect
+import io
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,8 +21,8 @@ from tfsparsecap.pruning.method import PruningMethod
 
 #: Prefix of the method's variables in files.
 _STATE = "pruning_"
-#: Attributes of a model with functions that Keras traced.
-_COMPILED = ("train_function", "test_function", "predict_function")
+#: Attributes of a model with functions that Keras, or KerasHub's `generate`, traced.
+_COMPILED = ("train_function", "test_function", "predict_function", "generate_function")
 
 if TYPE_CHECKING:
     from keras import Model as _MixedModel
@@ -135,6 +138,10 @@ class PrunedModel(_MixedModel):
             return super().fit(*bound.args, **bound.kwargs)
         return super().fit(*bound.args, **{**bound.kwargs, "callbacks": callbacks})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keras names the class, which no module contains.
+        return _unpickled, super().__reduce__()[1]
+
     def train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {**super().train_step(*args, **kwargs), **self.pruning.logs()}
 
@@ -202,6 +209,14 @@ class PrunedModel(_MixedModel):
         method.ungated_layers = config["ungated_layers"]
         make_pruned(model, method)
         return model
+
+
+def _unpickled(archive: io.BytesIO) -> keras.Model:
+    """Loads what Keras pickles of a model: a `.keras` file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.keras")
+        path.write_bytes(archive.getvalue())
+        return keras.saving.load_model(path, safe_mode=False)  # as Keras does for stock models
 
 
 def _restore_normalized_kernels(model: keras.Model) -> None:
@@ -343,7 +358,8 @@ def forget_compiled_functions(model: keras.Model) -> None:
             if any(id(layer) in changed for layer in layers):
                 models.append(other)
     for part in models:
-        part.train_function = part.test_function = part.predict_function = None
+        for name in vars(part).keys() & set(_COMPILED):
+            setattr(part, name, None)
 
 
 def _layers_except_gates(model: keras.Model) -> list[keras.Layer]:
