@@ -384,6 +384,23 @@ def test_a_pruned_model_is_pickled_and_copied(copied):
     np.testing.assert_array_equal(again(X), model(X))
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: model.quantize("int8"), r"small is pruned: call sc\.strip_pruning on it before model"),
+        (lambda model: model.save_to_preset("preset"), r"on it before save_to_preset, or save it"),
+    ],
+)
+def test_what_needs_a_model_without_gates_is_refused(call, message):
+    layers = [keras.layers.Dense(4, name="first"), keras.layers.Dense(4)]
+    model = prune(keras.Sequential([keras.Input((8,)), *layers], name="small"), Magnitude(0.5), skip="first")
+    with pytest.raises(InputError, match=message):
+        call(model)
+    assert [layer.quantization_mode for layer in layers] == [None, None]
+    strip_pruning(model).quantize("int8")
+    assert [layer.quantization_mode for layer in layers] == ["int8", "int8"]
+
+
 @pytest.mark.slow
 def test_a_clone_can_be_trained_and_pruned():
     model = prune(functional(), Magnitude(0.5))

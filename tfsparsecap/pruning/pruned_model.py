@@ -3,7 +3,6 @@
 import functools
 import gc
 import inspect
-import io
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +137,19 @@ class PrunedModel(_MixedModel):
             return super().fit(*bound.args, **bound.kwargs)
         return super().fit(*bound.args, **{**bound.kwargs, "callbacks": callbacks})
 
+    @property
+    def quantize(self) -> Any:
+        # Each Keras model has the wrapped `quantize` of its class as an attribute, which only a property
+        # precedes. It would quantize the layers before the first one with gates, which refuses.
+        return functools.partial(self._refuse, "model.quantize")
+
+    def save_to_preset(self, *args: Any, **kwargs: Any) -> None:
+        # KerasHub would not know the model's class, and leaves out what builds it again.
+        self._refuse("save_to_preset, or save it with save")
+
+    def _refuse(self, action: str, *args: Any, **kwargs: Any) -> None:
+        raise InputError(f"{self.name} is pruned: call sc.strip_pruning on it before {action}")
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Keras names the class, which no module contains.
         return _unpickled, super().__reduce__()[1]
@@ -211,8 +223,8 @@ class PrunedModel(_MixedModel):
         return model
 
 
-def _unpickled(archive: io.BytesIO) -> keras.Model:
-    """Loads what Keras pickles of a model: a `.keras` file."""
+def _unpickled(archive: Any) -> keras.Model:
+    """Loads what Keras pickles of a model: a `BytesIO` with a `.keras` file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.keras")
         path.write_bytes(archive.getvalue())
