@@ -97,6 +97,12 @@ def test_a_measured_latency_is_compared_with_that_of_the_whole_model(model):
         ),
         ({}, {"x": None, "y": None}, r"Slim\.fit has no data to train on: give a data set"),
         ({}, {"initial_epoch": 1}, "counts the epochs itself: leave initial_epoch= out"),
+        (
+            {},
+            {"callbacks": lambda: [keras.callbacks.BackupAndRestore("backup")]},
+            r"Slim\.fit cannot continue an interrupted run from a BackupAndRestore",
+        ),
+        ({}, {"callbacks": keras.callbacks.BackupAndRestore("backup")}, r"call sc\.slim between trainings"),
         ({}, {"model": None}, r"sc\.Slim takes a Keras 3 model, not a builtins.NoneType"),
         (
             {},

@@ -144,7 +144,8 @@ class Slim:
 
         Raises:
             InputError: the model is not compiled or trains in its own way, there are fewer epochs than
-                iterations, no data or a generator without `steps_per_epoch`, or as in `slim`.
+                iterations, no data or a generator without `steps_per_epoch`, a `BackupAndRestore`, or as in
+                `slim`.
         """
         graph = trace(model, "sc.Slim")
         _check_training(model, [*data, *(arguments.get(name) for name in ("x", "y"))], arguments)
@@ -160,6 +161,7 @@ class Slim:
         names = [operation.name for operations in operations_of.values() for operation in operations]
         options = replace(options, skip=map(glob.escape, names))  # slim models have other layers
         for number, (first, last) in enumerate(pairwise([*first_epochs(epochs, self.iterations), epochs])):
+            fit_callbacks = _of_iteration(callbacks)
             share = self.ratio * (number + 1) / self.iterations
             with _about_examples(options.samples is not self.options.samples):
                 plan = plan_removal(model, share, options, original)
@@ -169,12 +171,7 @@ class Slim:
                 model = small
             elif not number:
                 model = flat_copy(model)
-            fit_callbacks = callbacks() if callable(callbacks) else callbacks
-            if isinstance(fit_callbacks, Callback):
-                fit_callbacks = [fit_callbacks]
-            done = model.fit(
-                *data, initial_epoch=first, epochs=last, callbacks=list(fit_callbacks or ()), **arguments
-            )
+            done = model.fit(*data, initial_epoch=first, epochs=last, callbacks=fit_callbacks, **arguments)
             for name, values in done.history.items():
                 self.history.setdefault(name, []).extend(map(float, values))
         return model
@@ -193,6 +190,20 @@ class Slim:
             return self.options
         batches = [keras.utils.unpack_x_y_sample_weight(batch)[:1] for batch in batches]
         return Options(**{**self._option_values, "skip": self.options.skip, "samples": batches})
+
+
+def _of_iteration(
+    callbacks: Callback | Sequence[Callback] | Callable[[], Sequence[Callback]] | None,
+) -> list[Callback]:
+    """The callbacks of the next iteration; refuses those that would load a model of another size."""
+    created = callbacks() if callable(callbacks) else callbacks
+    listed = [created] if isinstance(created, Callback) else list(created or ())
+    if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in listed):
+        raise InputError(
+            "Slim.fit cannot continue an interrupted run from a BackupAndRestore, whose model may have other"
+            " sizes: leave it out, or call sc.slim between trainings of your own and save each model"
+        )
+    return listed
 
 
 @contextmanager
