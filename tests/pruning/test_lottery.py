@@ -268,6 +268,20 @@ def test_updates_after_a_reset_equal_those_of_a_new_optimizer(name):
         np.testing.assert_array_equal(mine, other)
 
 
+def test_a_reset_tells_weights_of_the_same_path_apart():
+    own = [
+        keras.Variable(tf.fill(shape, value), name="kernel") for shape, value in (((2,), 1.0), ((3,), 2.0))
+    ]
+    optimizer = optimizers.Adam(0.1, use_ema=True)
+    start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))
+    first = [(variable, tf.convert_to_tensor(variable) + 0.0) for variable in own]
+    moved(optimizer, own, [[np.ones(2), np.ones(3)]])
+    start.reset(first)
+    averages = [variable for variable in optimizer.variables if variable.name.endswith("average")]
+    for average, (_, value) in zip(averages, first, strict=True):
+        np.testing.assert_array_equal(average, value)
+
+
 def test_a_reset_keeps_the_learning_rate_and_its_schedule_continues():
     own, optimizer = weights(), optimizers.SGD(0.1)
     start = OptimizerReset(optimizer, keras.Variable(0, dtype="int64"))

@@ -88,21 +88,41 @@ class OptimizerReset:
         Args:
             weights: the variables that the optimizer updates, each with its current value.
         """
-        first = {
-            f"{weight.path.replace('/', '_')}_{kind}": value if constant is None else constant
-            for weight, value in weights
-            for kind, constant in self._initial.items()
-        }
         variables = _state(self.optimizer)
-        scalars = [v for v in variables if _is_scalar(v) and v.name not in first and not _counts(v)]
+        first = self._first_values(variables, weights)
+        scalars = [v for v in variables if _is_scalar(v) and id(v) not in first and not _counts(v)]
         if len(scalars) == len(self._initial_scalars):
-            first.update(zip((scalar.name for scalar in scalars), self._initial_scalars, strict=True))
+            first.update(zip(map(id, scalars), self._initial_scalars, strict=True))
         count = next(filter(_counts, variables))
         self.steps_before.assign_add(tf.cast(tf.convert_to_tensor(count), tf.int64))
         for variable in variables:
-            if variable.name in first or _counts(variable) or not _is_scalar(variable):
-                value = tf.cast(first.get(variable.name, 0.0), variable.dtype)
+            if id(variable) in first or _counts(variable) or not _is_scalar(variable):
+                value = tf.cast(first.get(id(variable), 0.0), variable.dtype)
                 variable.assign(tf.broadcast_to(value, variable.shape))
+
+    def _first_values(
+        self, variables: list[keras.Variable], weights: list[tuple[keras.Variable, tf.Tensor]]
+    ) -> dict[int, float | tf.Tensor]:
+        """Returns id of a variable that the optimizer keeps for a weight -> its value before any step."""
+        kept_for = {
+            id(slot): id(weight)
+            for slots in keras_internals.optimizer_slots(self.optimizer).values()
+            for weight, slot in zip(keras_internals.optimizer_variables(self.optimizer), slots, strict=True)
+        }
+        named = {
+            f"{weight.path.replace('/', '_')}_{kind}": (value, constant)
+            for weight, value in weights
+            for kind, constant in self._initial.items()
+        }
+        values = {id(weight): value for weight, value in weights}
+        first = {}
+        for variable in variables:
+            if variable.name in named:
+                value, constant = named[variable.name]
+                # Weights of nested models may have the same path.
+                value = values.get(kept_for.get(id(variable), 0), value)
+                first[id(variable)] = value if constant is None else constant
+        return first
 
 
 def _state(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
