@@ -20,7 +20,10 @@ from tfsparsecap.pruning.registry import register
 
 MODES = ("auto", "max", "min")
 # A metric with one of these words in its name is better if lower.
-_ERRORS = {"loss", "error", "mse", "mae", "rmse", "mape", "crossentropy", "perplexity"}
+_ERRORS = {
+    "loss", "error", "mse", "mae", "rmse", "mape", "msle", "crossentropy", "perplexity", "nll", "ctc",
+    "divergence", "kld", "hinge", "poisson", "logcosh", "cosh", "huber",
+}  # fmt: skip
 _PRUNING, _FINE_TUNING, _FINISHED = 0, 1, 2
 
 
