@@ -357,12 +357,6 @@ def test_existing_gated_layers_are_pruned_and_stripped_with_and_without_prune():
     np.testing.assert_allclose(model(X), before, atol=1e-6)
 
 
-def with_lora():
-    model = prune(sequential(), Supermask(0.5, 10))
-    model.layers[-1].enable_lora(2)
-    return model
-
-
 def of_own_class():
     cls = type("Mine", (layers.GatedDense,), {})
     return keras.Sequential([keras.Input((8,)), cls(4, name="special")])
@@ -389,7 +383,6 @@ def of_own_class():
         (lambda method: prune(sequential(), method, skip=3), "skip contains 3: give layers"),
         (lambda method: prune(of_own_class(), method, skip="special"), "special, which has gates"),
         (lambda method: strip_pruning(prune(nested(), method).get_layer("inner")), "inner is a part of"),
-        (lambda method: strip_pruning(with_lora()), "LoRA"),
         (lambda method: strip_pruning(of_own_class()), "special is a Mine"),
     ],
 )
@@ -398,15 +391,37 @@ def test_models_and_arguments_that_cannot_be_used_are_refused(call, message):
         call(Supermask(0.5, total_steps=10))
 
 
-def test_lora_must_be_merged_before_stripping():
-    model = prune(sequential(), Supermask(0.5, 10))
-    model.layers[-1].enable_lora(2)
-    before = model.get_weights()
-    with pytest.raises(InputError, match="LoRA"):
-        strip_pruning(model)
-    assert len(gated_layers(model)) == 2 and hasattr(model, "pruning")  # nothing was stripped
-    for mine, old in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(mine, old)
+def test_stripping_merges_lora_weights():
+    inputs = keras.Input((6,), dtype="int32")
+    x = keras.layers.Conv1D(8, 3)(keras.layers.Embedding(10, 8)(inputs))
+    x = keras.layers.EinsumDense("abc,cd->abd", (None, 5))(x)
+    model = prune(keras.Model(inputs, keras.layers.Dense(3)(x)), Magnitude(0.5, allocation="uniform"))
+    for layer in gated_layers(model):
+        layer.enable_lora(2)
+        for weight in layer.weights:
+            if "lora" in weight.path:
+                weight.assign(RANDOM.normal(size=weight.shape))
+    ids = RANDOM.integers(0, 10, (2, 6))
+    before = np.asarray(model(ids))
+    strip_pruning(model)
+    np.testing.assert_allclose(model(ids), before, atol=1e-6)
+    assert not any("lora" in weight.path for weight in model.weights)
+    assert len(model.trainable_variables) == len(model.weights) == 6
+    for layer in model.layers[1:]:
+        assert not layer.lora_enabled and not layer.get_config().get("lora_rank")
+        assert np.mean(np.asarray(layer.weights[0]) == 0) == pytest.approx(0.5, abs=0.04)
+        layer.enable_lora(2)  # again
+
+
+def test_a_model_is_stripped_after_a_layer_was_removed():
+    model = prune(keras.Sequential([keras.Input((8,)), *map(keras.layers.Dense, (4, 3))]), Magnitude(0.5))
+    removed = model.layers[-1]
+    model.pop()
+    model.add(keras.layers.Dense(2))
+    strip_pruning(model)
+    assert [type(layer) for layer in model.layers] == [keras.layers.Dense] * 2
+    assert type(strip_pruning(removed)) is keras.layers.Dense
+    prune(model, Magnitude(0.5))
 
 
 @pytest.mark.slow

@@ -200,7 +200,7 @@ def check_stock_form(layer: keras.Layer) -> type[keras.Layer]:
     """Returns the class of a gated layer without gates.
 
     Raises:
-        InputError: the layer's class is not from this package, or it has LoRA weights.
+        InputError: the layer's class is not from this package.
     """
     stock = next((stock for stock, gated in GATED_FORMS.items() if gated is type(layer)), None)
     if stock is None:
@@ -208,16 +208,20 @@ def check_stock_form(layer: keras.Layer) -> type[keras.Layer]:
             f"{layer.path or layer.name} is a {type(layer).__name__}, which has no stock form: strip_pruning"
             f" supports {', '.join(sorted(gated.__name__ for gated in GATED_FORMS.values()))}"
         )
-    if getattr(layer, "lora_enabled", False):
-        raise InputError(
-            f"{layer.path or layer.name} has LoRA weights, which cannot be masked: merge them into the kernel"
-            " before strip_pruning, or enable LoRA after it"
-        )
     return stock
+
+
+def _drop_lora(layer: keras.Layer, name: str) -> None:
+    """Turns a layer whose weight contains its LoRA weights into one without them. (Keras cannot.)"""
+    delattr(layer, f"lora_{name}_a")
+    delattr(layer, f"lora_{name}_b")
+    layer.lora_enabled, layer.lora_rank, layer.lora_alpha = False, None, None
 
 
 def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
     """Masks the weights of a gated layer by its rounded gates and turns it back into a stock layer.
+
+    LoRA weights become a part of the masked ones.
 
     Args:
         layer: a gated layer, changed in place.
@@ -230,7 +234,12 @@ def ungate_in_place(layer: keras.Layer, masked: bool = True) -> None:
     for name, gate in layer.gate_of.items() if masked else ():
         weight = layer.stored_weight(name)
         # Negative weights times 0 are -0.0, which compresses badly in files.
-        weight.assign(gate.call(tf.convert_to_tensor(weight), training=False) + 0.0)
+        value = gate.call(tf.convert_to_tensor(weight), training=False) + 0.0
+        if getattr(layer, "lora_enabled", False):
+            _drop_lora(layer, name)
+            weight = layer.stored_weight(name)
+            weight.trainable = layer.trainable  # `enable_lora` freezes it
+        weight.assign(value)
     with keras_internals.unlocked(layer):
         for name, gate in layer.gate_of.items():
             gate.owner = None

@@ -169,7 +169,7 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     """Removes the gates: masks the weights permanently and restores a stock Keras model.
 
     `W_f = W * round(sigmoid(G))` (SMP paper, equation 10). The optimizer is also removed: compile the model
-    again to evaluate or fine-tune it.
+    again to evaluate or fine-tune it. LoRA weights of gated layers are merged into them.
 
     Args:
         model: a model that `prune` returned, or any model that contains gated layers of this package.
@@ -178,8 +178,8 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         `model`, with stock layers only.
 
     Raises:
-        InputError: the model is a part of a pruned model, or a gated layer has no stock form or has LoRA
-            weights. The model is then unchanged.
+        InputError: the model is a part of a pruned model, or a gated layer has no stock form. The model is
+            then unchanged.
 
     Examples:
         >>> model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
@@ -190,7 +190,9 @@ def strip_pruning(model: keras.Model) -> keras.Model:
     parts = keras_internals.nested_layers(model)
     own = gates(model)
     owners = {id(gate.owner): gate.owner for gate in own if gate.owner is not None}
-    if {id(gate) for owner in owners.values() for gate in owner.gates} - set(map(id, own)):
+    carried = {id(part.pruning): part.pruning for part in parts if isinstance(part, PrunedModel)}
+    inside = set(map(id, own))
+    if any(id(gate) not in inside for key in owners.keys() - carried for gate in owners[key].gates):
         raise InputError(
             f"{model.name} is a part of a pruned model: call strip_pruning on the whole model, which also"
             " restores this part"
@@ -213,6 +215,10 @@ def strip_pruning(model: keras.Model) -> keras.Model:
         )
     for layer in gated_layers(model):
         ungate_in_place(layer)
+    for part_method in carried.values():
+        for gate in part_method.gates:
+            if gate.owner is part_method:  # of a layer that was removed from the model, as by `pop`
+                gate.owner = None
     for part in parts:
         if isinstance(part, PrunedModel) or (part is model and isinstance(part, keras.Model)):
             make_stock(part)
