@@ -24,7 +24,7 @@ def test_3d_convolutions_stay_float_and_are_in_the_report(tmp_path):
     model = keras.Sequential([*layers, keras.layers.GlobalAveragePooling3D()])
     for layer in model.layers[:2]:
         layer.kernel.assign(layer.kernel * (np.random.default_rng(0).random(layer.kernel.shape) < 0.1))
-    report = export_model(model, tmp_path / "model.tflite", samples=np.ones((4, 4, 8, 8, 4), np.float32))
+    report = export_model(model, tmp_path / "model.tflite", samples=np.random.rand(4, 4, 8, 8, 4))
     for layer, name in zip(model.layers[:2], ("conv3d", "conv3d_transpose"), strict=True):
         (listed,) = [entry for entry in report.layers if entry.name == layer.kernel.path]
         assert (listed.role, listed.encoding, listed.pattern) == ("3D convolution", "float32", "unstructured")
