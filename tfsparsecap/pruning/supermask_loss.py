@@ -62,9 +62,9 @@ class SupermaskLoss(PruningMethod):
         sparsity_weight * alpha(n) * |sparsity - s|,    alpha(n) = 1 - (1 + cos(pi n / total_steps)) / 2
 
     A separate Adam optimizer trains the gates, with a constant learning rate and an epsilon of 1e-2 (with
-    Keras's 1e-7 it diverges). The final sparsity is a balance of the two losses: half a million steps reach
-    the target, a thousand do not. A schedule with `end` makes it exact; `Supermask` reaches it in any number
-    of steps.
+    Keras's 1e-7 it diverges). The final sparsity is a balance of the two losses: with too small a
+    `sparsity_weight` it stays below the target (RNN-SMP, Table 2). A schedule with `end` makes it exact;
+    `Supermask` reaches it in any number of steps.
 
     With `sparsity_weight=0`, gates learn from the model's loss alone, and `sparsity` is used only at `end`,
     if `exact`. With frozen layers and `prune(…, prune_frozen=True)` that is the supermask of Zhou et al., in
@@ -111,8 +111,8 @@ class SupermaskLoss(PruningMethod):
     """
 
     advice = (
-        "give schedule=Schedule(end=0.75), which makes it exact, a larger sparsity_weight, or more steps; or"
-        " use Supermask, which reaches it in any number of steps"
+        "give a larger sparsity_weight, or schedule=Schedule(end=0.75), which makes it exact; or use"
+        " Supermask, which reaches it in any number of steps"
     )
     supports_encoder_schemes = True
     schedule_options = ("end",)
