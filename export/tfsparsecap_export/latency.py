@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfsparsecap.captioning.models.captioner_base import Captioner
+from tfsparsecap.core.model_call import check_model
 from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.pruning.apply import prune
 from tfsparsecap.pruning.method import PruningMethod
@@ -117,6 +118,7 @@ def prune_to_latency(
         True
     """
     milliseconds = check_number("milliseconds", milliseconds, above=0)
+    check_model(model, "prune_to_latency")
     if isinstance(model, Captioner):
         raise InputError(
             f"{model.name} is a captioner: slim its encoder with python -m tfsparsecap.slim_captioner, and"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 import tfsparsecap.captioning.models  # noqa: F401 (registers the captioners with Keras)
@@ -18,6 +17,7 @@ from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data, region_features
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.core import saved_models
+from tfsparsecap.core.array_files import spread
 from tfsparsecap.core.files import read_json
 from tfsparsecap.errors import InputError
 from tfsparsecap_export.caption_files.quality import CaptionedSamples
@@ -110,7 +110,7 @@ def validation_samples(
 def _validation_samples(
     run: Run, config: Config, records: list[Record], inputs: dict[str, tf.TensorSpec], count: int
 ) -> CaptionedSamples:
-    records = [records[i] for i in np.linspace(0, len(records) - 1, min(count, len(records))).astype(int)]
+    records = [records[number] for number in spread(len(records), count)]
     if "image" in inputs:
         size = inputs["image"].shape[1]
 

@@ -131,8 +131,7 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         (5, (1, 8))
     """
     size = next(iter(inputs.values())).shape[0]
-    many = not (_is_array(samples) or isinstance(samples, Mapping) or _are_arrays(samples, len(inputs)))
-    if not many:
+    if _is_array(samples) or isinstance(samples, Mapping) or _are_arrays(samples, len(inputs)):
         samples, size = [samples], size or 1
     if not isinstance(samples, Iterable) or isinstance(samples, (str, bytes)):
         raise InputError(
@@ -152,10 +151,7 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
                 f"sample {number} is {type(sample).__name__}: give a dictionary with an array for each of"
                 f" {[*inputs]}"
             )
-        arrays = {
-            name: _as_input(np.asarray(values), inputs.get(name))
-            for name, values in _with_identifiers(sample, inputs).items()
-        }
+        arrays = {name: np.asarray(values) for name, values in _with_identifiers(sample, inputs).items()}
         # Without its batch, an array is not split, so that `check_samples` tells its own shape.
         ranks = {name: spec.shape.rank for name, spec in inputs.items()}
         lengths = {len(x) if x.ndim and x.ndim == ranks.get(name) else 0 for name, x in arrays.items()}
@@ -163,20 +159,23 @@ def as_samples(samples: Any, inputs: Mapping[str, tf.TensorSpec]) -> list[Sample
         if size is None or not rows or rows == size or (rows < size and not batches):
             batches.append(arrays)
         elif rows > size:
-            starts = [number * size for number in spread(rows // size, rows if many else MOST_READ)]
+            starts = range(0, rows - size + 1, size)
             batches += [{name: x[start : start + size] for name, x in arrays.items()} for start in starts]
         if len(batches) >= MOST_READ and not isinstance(samples, Sequence):  # a data set may be endless
             break
     if not batches:
         raise InputError("samples are empty: give at least one input of the model, or leave samples= out")
-    return [batches[number] for number in spread(len(batches))]
+    chosen = [batches[number] for number in spread(len(batches))]
+    return [{name: _as_input(x, inputs.get(name)) for name, x in arrays.items()} for arrays in chosen]
 
 
 def vary(samples: Sequence[Sample]) -> bool:
     """Whether samples have different numbers in any input, as real ones do."""
-    return any(
-        (value != samples[0][name].flat[0]).any() for sample in samples for name, value in sample.items()
-    )
+    for name in samples[0]:
+        values = [sample[name] for sample in samples if sample[name].size]
+        if values and min(value.min() for value in values) != max(value.max() for value in values):
+            return True
+    return False
 
 
 def _as_input(values: np.ndarray, spec: tf.TensorSpec | None) -> np.ndarray:

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tfsparsecap_export.keras_to_tflite.graph import model_graph
-from tfsparsecap_export.samples import as_samples, check_samples, read_samples, synthetic_samples, table_rows
+from tfsparsecap_export.samples import (
+    as_samples,
+    check_samples,
+    read_samples,
+    synthetic_samples,
+    table_rows,
+    vary,
+)
 
 from tfsparsecap.core.array_files import MOST_READ
 from tfsparsecap.errors import InputError
@@ -45,7 +52,7 @@ def test_samples_have_the_batch_size_of_the_file():
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_samples_of_sorted_data_are_spread_over_it(order, tmp_path):
     rows = np.asarray(np.arange(3000, dtype=np.float32).reshape(1000, 3), order=order)
-    inputs, expected = {"x": tf.TensorSpec((1, 3))}, np.linspace(0, 999, MOST_READ).round() * 3
+    inputs, expected = {"x": tf.TensorSpec((1, 3))}, np.linspace(0, 999, MOST_READ).astype(int) * 3
     np.save(tmp_path / "x.npy", rows)
     np.savez(tmp_path / "x.npz", rows)
     for data in (
@@ -72,6 +79,12 @@ def test_numbers_get_the_type_of_an_input_if_they_fit(dtype):
         rows = np.full((5, 4), 2**40)
     with pytest.raises(InputError, match=f"x of sample 0 is {rows.dtype}"):
         check_samples(as_samples(rows, integers), integers)
+
+
+def test_samples_vary_if_any_number_differs():
+    zeros, other = np.zeros((1, 4), np.float32), np.array([[0, 0, 0, 1]], np.float32)
+    assert not vary([{"x": zeros, "y": zeros + 2}] * 2) and not vary([{"x": np.zeros((0, 4))}])
+    assert vary([{"x": zeros}, {"x": zeros + 1}]) and vary([{"y": zeros, "x": other}])
 
 
 def test_an_array_is_for_models_with_one_input():

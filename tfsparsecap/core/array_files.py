@@ -31,13 +31,13 @@ MOST_READ = 256
 
 
 def spread(count: int, most: int = MOST_READ) -> list[int]:
-    """At most `most` of the numbers below `count`, evenly spread: rows may be sorted.
+    """At most `most` of the numbers below `count`, evenly spread, because data may be sorted.
 
     Examples:
         >>> spread(10, 4), spread(2)
         ([0, 3, 6, 9], [0, 1])
     """
-    return [round(number) for number in np.linspace(0, count - 1, min(count, most)).tolist()]
+    return np.linspace(0, count - 1, min(count, most)).astype(int).tolist()
 
 
 @dataclass(slots=True)

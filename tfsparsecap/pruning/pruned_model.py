@@ -94,7 +94,7 @@ class PrunedModel(_MixedModel):
         known = {name: tuple(value.shape) for name, value in states.items()}
         if states and known != {name: tuple(variable.shape) for name, variable in variables.items()}:
             warn_caller(
-                f"the state of {type(self.pruning).__name__} begins anew: the file has that of another"
+                f"the state of {type(self.pruning).__name__} was not loaded, because the file is of another"
                 " method or other gates: prune the model as it was when the file was written"
             )
             return

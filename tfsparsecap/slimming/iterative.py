@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras.callbacks import Callback
 
+from tfsparsecap.core.array_files import spread
 from tfsparsecap.core.keras_internals import nested_layers
 from tfsparsecap.errors import InputError, check_number, check_whole
 from tfsparsecap.gates import gates
@@ -242,9 +243,7 @@ def _examples(x: Any, batch_size: int, share: float, is_fixed: bool) -> list[Any
         number = int(len(keras.tree.flatten(arrays)[0]) * share)
         count = min(number, max(batch_size * is_fixed, _EXAMPLES))
         count -= count % batch_size if count > batch_size else 0
-        # Spread over the data, which may be sorted.
-        chosen = np.linspace(0, number - 1, count).astype(int)
-        split = np.array_split(chosen, max(1, count // batch_size))
+        split = np.array_split(np.array(spread(number, count), int), max(1, count // batch_size))
         batches = (_rows(arrays, rows) for rows in split)
     else:
         batches = x

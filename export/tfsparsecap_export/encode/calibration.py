@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from tfsparsecap.core.array_files import spread
 from tfsparsecap.core.hidden_stderr import hidden_stderr
 from tfsparsecap_export.encode import sparse
 from tfsparsecap_export.flatbuffer import model_file as flatfile
@@ -107,8 +108,7 @@ class CalibratedLayer:
 
 def calibration_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
     """At most `CALIBRATION_SAMPLES` of the samples, evenly spaced."""
-    count = min(len(samples), CALIBRATION_SAMPLES)
-    return [samples[number] for number in np.linspace(0, len(samples) - 1, count).astype(int)]
+    return [samples[number] for number in spread(len(samples), CALIBRATION_SAMPLES)]
 
 
 def weighted_operators(model: schema.ModelT) -> list[schema.OperatorT]:

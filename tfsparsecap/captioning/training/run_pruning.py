@@ -17,6 +17,7 @@ from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.schema import ENCODER_SCHEMES, Config, Pruning
 from tfsparsecap.captioning.settings.sections import SlimSettings
+from tfsparsecap.core.array_files import spread
 from tfsparsecap.core.files import atomic_path
 from tfsparsecap.core.keras_internals import restart_averages
 from tfsparsecap.core.saved_models import load_model
@@ -195,7 +196,7 @@ def sample_batches(encoder: Encoder, records: Sequence[Record]) -> list[np.ndarr
         InputError: no image can be read; the reason of the last one.
     """
     images, problem = [], InputError("there are no training images")
-    for index in np.linspace(0, len(records) - 1, min(len(records), SAMPLES)).astype(int):
+    for index in spread(len(records), SAMPLES):
         try:
             images.append(read_image(records[index].image, encoder.image_size))
         except InputError as error:
