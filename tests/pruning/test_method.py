@@ -61,7 +61,7 @@ def missed():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (missed, r"ended at a sparsity of .* instead of 90\.0%: give schedule"),
+        (missed, r"ended at a sparsity of .* instead of 90\.0%: give a larger"),
         (
             lambda: prune(layers(16, 8), Supermask(0.75, 5)),
             r"not trained after prune, .* instead of 75.0%.*total_steps=5",
