@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import psutil
 import pytest
 from PIL import Image
@@ -205,6 +206,31 @@ def test_data_is_checked_before_training(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"run dense-s1: there is no folder .*none.cocobu_att"):
         checked(tmp_path, **table, **features)
+
+
+def test_region_features_are_checked_for_each_captioner_and_split(tmp_path):
+    for folder in "photos", "regions/cocobu_att":
+        (tmp_path / folder).mkdir(parents=True)
+    rows = [f"{name}.png,a dog,{split}" for name, split in zip("abc", ("train", "val", "test"), strict=True)]
+    (tmp_path / "photos" / "captions.csv").write_text("\n".join(["image,caption,split", *rows]))
+    for name, colour in zip("abc", ("red", "green", "blue"), strict=True):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / "photos" / f"{name}.png")
+        np.save(tmp_path / "regions" / "cocobu_att" / f"{name}.npy", np.ones([2, 5], np.float32))
+    settings = {
+        **{"data.kind": "table", "data.folder": str(tmp_path / "photos"), "data.minimum_count": 1},
+        **{"data.features": str(tmp_path / "regions"), "data.on_bad_record": "fail"},
+        **{"model.kind": "up_down", "model.encoder": None, "model.feature_size": 5, "training.batch_size": 1},
+    }
+    checked(tmp_path, **settings)
+    boxes = {"pruning": None, "model.kind": "object_relation_transformer", "model.size": 8}
+    with pytest.raises(InputError, match=r"run last-s1: there is no folder .*cocobu_box_relative"):
+        checked(tmp_path, {"Dense": DENSE, "Last": {"settings": boxes}}, **settings)
+    wide = {"pruning": None, "model.feature_size": 6}
+    with pytest.raises(InputError, match=r"run last-s1: .*a\.npy has features of 5 numbers but feature_size is 6"):
+        checked(tmp_path, {"Dense": DENSE, "Last": {"settings": wide}}, **settings)
+    (tmp_path / "regions" / "cocobu_att" / "c.npy").unlink()
+    with pytest.raises(InputError, match=r"run dense-s1: .*there is no .*c\.npy .or .npz.: complete the features"):
+        checked(tmp_path, **settings)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tfsparsecap.captioning.data.records import CaptionData
+from tfsparsecap.captioning.data.records import SPLITS, CaptionData
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import load_data, make_encoder, make_tokenizer, region_features
@@ -54,8 +54,8 @@ def check_runs(runs: Sequence[GridRun]) -> None:
 def check_data(
     waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path, *, progress: bool = False
 ) -> None:
-    """Makes what each training makes before its first step, once for equal settings: data, vocabulary, image
-    encoder with its weights, and pruning method.
+    """Makes what each training makes before its first step, once for equal settings: data with region
+    features, vocabulary, image encoder with its weights, and pruning method.
 
     Args:
         waiting: the runs to be trained.
@@ -76,6 +76,7 @@ def check_data(
         config = run.config
         with error_prefix(f"run {run.name}"):
             data = inputs.data(config)
+            inputs.check_regions(config)
             check_batches(phases(config), config, data)
             tokenizer = inputs.tokenizer(origins[run.name])
             if run.teacher is not None:
@@ -127,6 +128,7 @@ class _Inputs:
         self._progress = progress
         self.digests: dict[str, Collection[str]] = {}
         self._data: dict[str, CaptionData] = {}
+        self._regions: set[str] = set()
         self._tokenizers: dict[str, Tokenizer] = {}
 
     def data(self, config: Config) -> CaptionData:
@@ -140,11 +142,19 @@ class _Inputs:
                 raise InputError(
                     f"{data.name} has no test split, on which a study compares its runs: add one"
                 )
-            if config.model.encoder is None:
-                region_features(config, data.split("train"), progress=self._progress)
             self._data[key] = data
             self.digests[_records_key(config)] = data.digests()
         return self._data[key]
+
+    def check_regions(self, config: Config) -> None:
+        """Indexes the region features of all splits, for captioners that read them."""
+        kind, width = config.model.kind, config.model.feature_size
+        key = json.dumps([config.data.model_dump_json(), kind, width])
+        if config.model.encoder is None and key not in self._regions:
+            data = self.data(config)
+            for split in filter(None, map(data.split, SPLITS)):
+                region_features(config, split, progress=self._progress)
+            self._regions.add(key)
 
     def tokenizer(self, config: Config) -> Tokenizer:
         """The vocabulary of a run that starts from no other run of the study."""
