@@ -70,7 +70,7 @@ sparsities: [0.7]
 captioners: {Soft-Attention: {}}
 methods:
   Dense: {settings: {pruning: null}}
-  SMP: {settings: {pruning.method: supermask}}
+  SMP on a schedule: {settings: {pruning.method: supermask}}
 """
 #: Kind -> more settings.
 KINDS: dict[str, tuple[str, ...]] = {

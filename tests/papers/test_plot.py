@@ -127,7 +127,8 @@ def test_the_papers_smp_has_a_name_and_colour_of_its_own(table, figure_of):
     ]
     figure = figure_of(ours, published=table)
     colour = colours(figure)
-    assert colour["SMP on a schedule"] != colour["SMP (papers)"]
+    assert (colour["SMP on a schedule"], colour["SMP (papers)"]) == ("#0072B2", "#000000")
+    assert len(set(colour.values())) == len(colour)
     assert [curves(axes, colour["SMP (papers)"]) for axes in figure.axes] == [[], [[94.4, 93.1, 88.5]]]
 
 

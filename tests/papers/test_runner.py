@@ -226,10 +226,14 @@ def test_region_features_are_checked_for_each_captioner_and_split(tmp_path):
     with pytest.raises(InputError, match=r"run last-s1: there is no folder .*cocobu_box_relative"):
         checked(tmp_path, {"Dense": DENSE, "Last": {"settings": boxes}}, **settings)
     wide = {"pruning": None, "model.feature_size": 6}
-    with pytest.raises(InputError, match=r"run last-s1: .*a\.npy has features of 5 numbers but feature_size is 6"):
+    with pytest.raises(
+        InputError, match=r"run last-s1: .*a\.npy has features of 5 numbers but feature_size is 6"
+    ):
         checked(tmp_path, {"Dense": DENSE, "Last": {"settings": wide}}, **settings)
     (tmp_path / "regions" / "cocobu_att" / "c.npy").unlink()
-    with pytest.raises(InputError, match=r"run dense-s1: .*there is no .*c\.npy .or .npz.: complete the features"):
+    with pytest.raises(
+        InputError, match=r"run dense-s1: .*there is no .*c\.npy .or .npz.: complete the features"
+    ):
         checked(tmp_path, **settings)
 
 

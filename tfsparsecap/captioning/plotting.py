@@ -1,8 +1,9 @@
 """What all figures share: colours, labels, and output as PNG."""
 
 import io
+import itertools
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tfsparsecap.core.text import one_line
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The colours of Okabe and Ito, which people with red-green colour blindness can distinguish.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
+#: Those of the two forms of Supermask Pruning; no other line has them.
+SMP_COLOURS = {"SMP (papers)": "#000000", "SMP on a schedule": "#0072B2"}
 LIGHT_GREY, DARK_GREY = "#B0B0B0", "#404040"
 #: Inches; with it, text of 11 points is readable when the image is shown 800 pixels wide.
 WIDTH = 8.0
@@ -31,6 +34,18 @@ def shortened(text: str, length: int = 200) -> str:
     text = text if len(text) <= length else text[: length - 1] + "…"
     # Dollar signs would start a formula.
     return text.replace("$", r"\$")
+
+
+def line_colours(names: Iterable[str]) -> list[str]:
+    """A colour for each line; a second line of the same name gets another one.
+
+    Examples:
+        >>> line_colours(["Hard", "SMP (papers)", "SMP (papers)"])
+        ['#D55E00', '#000000', '#009E73']
+    """
+    left = dict(SMP_COLOURS)
+    others = itertools.cycle(colour for colour in COLOURS if colour not in SMP_COLOURS.values())
+    return [left.pop(name, None) or next(others) for name in names]
 
 
 def make_figure(height: float) -> "Figure":

@@ -1,10 +1,10 @@
 """The figure of a study: score by sparsity, and beside it the curves that a paper published."""
 
 import csv
-import itertools
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,13 +156,15 @@ def _curves(lines: Mapping[str, Mapping], score: str) -> dict[str, Curve]:
 
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dashes of each method of the study."""
-    looks = itertools.cycle(
-        {"color": colour, "marker": marker, "linestyle": dashes}
-        for dashes in ("-", "--", ":", "-.")
-        for colour, marker in zip(plotting.COLOURS, "os^DvPX", strict=True)
-    )
+    markers = dict(zip(plotting.COLOURS, "os^DvPX", strict=True))
+    methods = [label for label in labels if _key(label) != "dense"]
+    looks, used = {}, Counter[str]()
+    for label, colour in zip(methods, plotting.line_colours(methods), strict=True):
+        dashes = ("-", "--", ":", "-.")[used[colour] % 4]
+        looks[label] = {"color": colour, "marker": markers[colour], "linestyle": dashes}
+        used[colour] += 1
     dense = {"color": plotting.DARK_GREY, "linestyle": "--"}
-    return {label: dense if _key(label) == "dense" else next(looks) for label in labels}
+    return {label: looks.get(label, dense) for label in labels}
 
 
 def _draw(

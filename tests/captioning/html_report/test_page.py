@@ -91,6 +91,15 @@ def test_settings_that_differ_are_shown_those_of_the_runs_first():
     assert "<td>&lt;b&gt;</td>" in page and page.index("Scores") < page.index("<h2>Settings</h2>")
 
 
+def test_both_forms_of_supermask_pruning_have_the_colours_of_a_study():
+    runs = [captioned(label, []) for label in "abcde"]
+    methods = ("gradual", "supermask_loss", "supermask", "supermask", None)
+    for run, method in zip(runs, methods, strict=True):
+        run.config = load_config(None, [f"pruning.method={method}" if method else "pruning=null"])
+    colours = {label: look["color"] for label, look in page_module._looks(runs).items()}
+    assert (colours["b"], colours["c"]) == ("#000000", "#0072B2") and len(set(colours.values())) == 5
+
+
 def test_the_distribution_of_weights_has_no_zeros_and_an_area_of_one(tmp_path, monkeypatch):
     """SMP, Figure 9."""
     model, run, figures = (

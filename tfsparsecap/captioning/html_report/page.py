@@ -222,17 +222,17 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
     layers = {name: run for run in runs for row in run.history for name in row if name.startswith(_LAYER)}
     pruned = next(reversed(layers.values())) if layers else None
     panels += [_LAYER] * (pruned is not None)
-    height, artists = -(-len(panels) // 2), {}
+    height, artists, looks = -(-len(panels) // 2), {}, _looks(runs)
     figure = plotting.make_figure(2.6 * height + 0.2 * len(runs))
     grid = figure.subplots(height, min(2, len(panels)), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, name in zip(grid.flat, panels, strict=False):
-        for number, run in enumerate(runs):
+        for run in runs:
             points = [(row["epoch"], row[name]) for row in run.history if name in row]
             if points:
                 epochs, values = zip(*points, strict=True)
-                (artists[run.label],) = axes.plot(epochs, values, marker=".", **_look(number))
+                (artists[run.label],) = axes.plot(epochs, values, marker=".", **looks[run.label])
         axes.set_title(_PANELS.get(name, "sparsity of the layers"), fontsize=10)
         if name == _LAYER and pruned is not None:
             _draw_layers(axes, pruned)
@@ -243,10 +243,14 @@ def curves(runs: Sequence[ReportRun]) -> str | None:
     return _embedded(plotting.as_png(figure), "png")
 
 
-def _look(number: int) -> dict[str, Any]:
-    """Colour and dashes of a run's lines."""
-    colour = plotting.COLOURS[number % len(plotting.COLOURS)]
-    return {"color": colour, "linestyle": ("-", "--", ":", "-.")[number % 4]}
+def _looks(runs: Sequence[ReportRun]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of each run's lines."""
+    forms = {"supermask_loss": "SMP (papers)", "supermask": "SMP on a schedule"}
+    names = [forms.get(run.config.pruning.method, "") if run.config.pruning else "" for run in runs]
+    return {
+        run.label: {"color": colour, "linestyle": ("-", "--", ":", "-.")[number % 4]}
+        for number, (run, colour) in enumerate(zip(runs, plotting.line_colours(names), strict=True))
+    }
 
 
 def _draw_layers(axes: Any, run: ReportRun) -> None:
@@ -274,10 +278,10 @@ def weight_distribution(runs: Sequence[ReportRun]) -> str | None:
     # The few largest weights would hide the others.
     limit = max(np.percentile(np.abs(values), 99.5) for values in kept.values())
     figure = plotting.make_figure(2.8 + 0.2 * len(kept))
-    axes, artists = figure.subplots(), {}
-    for number, (label, values) in enumerate(kept.items()):
+    axes, artists, looks = figure.subplots(), {}, _looks(runs)
+    for label, values in kept.items():
         density, edges = np.histogram(values, 121, (-limit, limit), density=True)
-        artists[label] = axes.stairs(density, edges, **_look(number))
+        artists[label] = axes.stairs(density, edges, **looks[label])
     axes.set_xlabel("non-zero weight", fontsize=9)
     plotting.style_axes(axes)
     plotting.legend_below(figure, artists)
