@@ -211,6 +211,9 @@ def runs_of():
 def test_no_configured_study_fails_because_of_its_settings(file, runs_of):
     assert load_study(file).name == file.stem and len(runs_of(file.stem)) >= 4
     check_runs(runs_of(file.stem))
+    for run in runs_of(file.stem):  # photographs have the size of the papers' images
+        encoder, kind = run.config.model.encoder, run.config.data.kind
+        assert encoder is None or kind == "scenes" or encoder.image_size == 224
 
 
 @pytest.mark.parametrize("name", PUBLISHED_GRIDS)

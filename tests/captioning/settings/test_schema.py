@@ -11,6 +11,7 @@ from tfsparsecap.captioning.settings.build import make_captioner
 from tfsparsecap.captioning.settings.config_files import load_config
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.training.other_runs import check_start
+from tfsparsecap.model_summary.summarize import summary
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 FILES = sorted(
@@ -86,6 +87,27 @@ def test_every_configuration_can_be_trained(name):
         assert config.data.max_length % 2 == 1, "digits of whole words and the end token"
 
 
+@pytest.mark.parametrize("name", ["rtic/unpruned", "rtic/proposed", "rtic/hidden_only"])
+def test_settings_of_rtic_are_those_of_the_paper(name):
+    """The experiments' section, and both lambdas of equation 9."""
+    config = load_config(CONFIGS / f"{name}.yaml")
+    model, training = config.model, config.training
+    heads = (None, 8) if name == "rtic/unpruned" else ([5], 8)  # 60 % of the encoder's width
+    assert (model.encoder.image_size, model.size, config.data.minimum_count) == (256, 512, 5)
+    assert (model.encoder_heads, model.heads) == heads
+    assert (training.batch_size, training.epochs, training.learning_rate) == (32, 20, 0.0003)
+    assert (training.weight_decay, training.encoder_l2, training.hidden_weight) == (0.01, 0.01, 0.01)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_photographs_have_the_size_of_the_papers_images(name):
+    config = load_config(CONFIGS / f"{name}.yaml")
+    if config.model.encoder is not None and config.data.kind != "scenes":
+        papers = 256 if name.startswith("rtic/") and name != "rtic/small" else 224
+        size = config.model.encoder.image_size
+        assert size == papers or (size > papers and "everyday" in name)
+
+
 def test_shared_layers_and_projections_exist_once(words):
     captioner = captioner_of("acort/base", words)
     assert (len(captioner.encoder_layers), len(captioner.decoder_layers)) == (2, 2)
@@ -121,13 +143,21 @@ def test_sizes_of_soft_attention_are_those_of_the_paper(name, decoder, cell):
         assert millions(kernels) == pytest.approx(cell, abs=0.005)
 
 
-#: NNZ of the dense models in SMP, Table 4, in millions, encoder and biases included.
-@pytest.mark.parametrize(("name", "paper"), [("dense-l", 15.33), ("dense-m", 3.37), ("dense-s", 2.67)])
-def test_sizes_of_small_dense_captioners_are_those_of_the_paper(name, paper):
-    captioner = captioner_of(f"soft_attention/{name}", 9962)
+#: NNZ in millions, encoder and biases included, and million FLOPs of the dense models in SMP, Table 4.
+@pytest.mark.parametrize(
+    ("name", "paper", "flops"), [("dense-l", 15.33, 4376), ("dense-m", 3.37, 731), ("dense-s", 2.67, 340)]
+)
+def test_sizes_and_flops_of_dense_captioners_are_those_of_the_paper(name, paper, flops):
+    with keras.StatelessScope():
+        captioner = captioner_of(f"soft_attention/{name}", 9962)
+        counted = summary(captioner, compress=False, print_fn=lambda text: None).totals["all weights"].flops
     weights = [weight for weight in captioner.weights if "moving_" not in weight.path]
     # In the paper the carry is not initialised.
     assert millions(weights) - millions(captioner.initial_carry.weights) == pytest.approx(paper, abs=0.005)
+    # The paper projects the 49 cells to keys and values at each of the 9 x 3 steps; here it is done once.
+    kernels = [captioner.attention_features.kernel, captioner.attention_values.kernel]
+    again = 2 * 49 * (9 * 3 - 1) * millions(kernels)
+    assert counted / 1e6 + again == pytest.approx(flops, rel=0.015)
 
 
 def test_the_smallest_acort_has_two_layers():
