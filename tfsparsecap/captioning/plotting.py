@@ -45,7 +45,7 @@ def line_colours(names: Iterable[str]) -> list[str]:
     """
     left = dict(SMP_COLOURS)
     others = itertools.cycle(colour for colour in COLOURS if colour not in SMP_COLOURS.values())
-    return [left.pop(name, None) or next(others) for name in names]
+    return [left.pop(name, "") or next(others) for name in names]
 
 
 def make_figure(height: float) -> "Figure":
