@@ -104,8 +104,7 @@ def test_photographs_have_the_size_of_the_papers_images(name):
     config = load_config(CONFIGS / f"{name}.yaml")
     if config.model.encoder is not None and config.data.kind != "scenes":
         papers = 256 if name.startswith("rtic/") and name != "rtic/small" else 224
-        size = config.model.encoder.image_size
-        assert size == papers or (size > papers and "everyday" in name)
+        assert config.model.encoder.image_size == papers
 
 
 def test_shared_layers_and_projections_exist_once(words):
