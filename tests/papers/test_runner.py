@@ -251,6 +251,36 @@ def test_region_features_are_checked_for_each_captioner_and_split(tmp_path):
             r"begin is step 5000, .* 12",
         ),
         ({"training.batch_size": 1000}, r"there are 200 captions to train on, fewer than one batch of 1000"),
+        (
+            {"pruning.method": "relevance", "pruning.metric": "validation_Cider", "pruning.lower_bound": 0.1},
+            r"run last-0\.8-s1: Relevance prunes by .* did you mean 'validation_CIDEr'\?",
+        ),
+        (
+            {
+                **{"pruning.method": "l1", "pruning.metric": "validation_CIDEr", "pruning.lower_bound": 0.1},
+                "training.validation_images": 0,
+            },
+            "L1Pruning needs validation_CIDEr, but there are 0 validation images",
+        ),
+        (
+            {"pruning.method": "supermask_loss", "pruning.gate_learning_rate": 1e-3},
+            r"pruning\.method=supermask_loss: a gate_learning_rate of 0\.001 cannot close a gate",
+        ),
+        (
+            {
+                **{"pruning.method": "supermask_loss", "pruning.gate_learning_rate": 1e-3},
+                **{"pruning.encoder": "B", "model.encoder.trainable": False, "training.fine_tune.epochs": 1},
+            },
+            r"a gate_learning_rate of 0\.001 cannot close a gate of this model within 6 steps",
+        ),
+        (
+            {
+                "pruning.method": "magnitude",
+                "pruning.block_shape": [256, 256],
+                "pruning.allocation": "uniform",
+            },
+            r"pruning\.method=magnitude: .*a sparsity of 0\.8 cannot be reached",
+        ),
         ({"data.minimum_count": 50}, r"teacher: the run dense-s1 has another vocabulary"),
     ],
 )

@@ -1,15 +1,24 @@
 """Checks of a study before its first training, so that no run fails after hours of others."""
 
 import json
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tfsparsecap.captioning.data.records import SPLITS, CaptionData
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.runs.run_folder import RunFolder
-from tfsparsecap.captioning.settings.build import load_data, make_encoder, make_tokenizer, region_features
+from tfsparsecap.captioning.settings.build import (
+    load_data,
+    make_captioner,
+    make_encoder,
+    make_tokenizer,
+    objects_of,
+    region_features,
+)
 from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import Config, EncoderSettings
+from tfsparsecap.captioning.training.callbacks import Validation
 from tfsparsecap.captioning.training.other_runs import (
     check_same_length,
     check_same_vocabulary,
@@ -17,9 +26,16 @@ from tfsparsecap.captioning.training.other_runs import (
     check_tokens,
 )
 from tfsparsecap.captioning.training.phases import check_batches, optimizer_steps, phases
-from tfsparsecap.captioning.training.run_pruning import make_method
+from tfsparsecap.captioning.training.run_pruning import (
+    gate_captioner,
+    gate_for_fine_tuning,
+    make_method,
+    phases_differ,
+    train_encoder,
+)
 from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.papers.study_grid import GridRun
+from tfsparsecap.pruning.feedback import ValidationDriven
 
 # Optimizer steps of the pruning methods that are made as a check: more than those of any training.
 _STEPS = 10**9
@@ -55,7 +71,7 @@ def check_data(
     waiting: Sequence[GridRun], runs: Sequence[GridRun], study_folder: Path, *, progress: bool = False
 ) -> None:
     """Makes what each training makes before its first step, once for equal settings: data with region
-    features, vocabulary, image encoder with its weights, and pruning method.
+    features, vocabulary, image encoder with its weights, and captioner with its gates.
 
     Args:
         waiting: the runs to be trained.
@@ -72,6 +88,7 @@ def check_data(
         origins[run.name] = origins[run.start_from or run.name]
     inputs = _Inputs(progress)
     made: list[EncoderSettings] = []
+    gated = set()
     for run in waiting:
         config = run.config
         with error_prefix(f"run {run.name}"):
@@ -83,7 +100,11 @@ def check_data(
                 theirs = inputs.tokenizer(origins[run.teacher])
                 check_same_vocabulary(theirs, tokenizer, f"teacher: the run {run.teacher}")
             _check_encoder(config, study_folder, made)
-            _check_method(config, data)
+            key = (run.captioner, run.variant, run.method, run.sparsity)  # seeds change nothing
+            if config.pruning is not None and key not in gated:
+                gated.add(key)
+                with warnings.catch_warnings(action="ignore"):  # the training warns
+                    _check_gates(config, data, tokenizer, study_folder)
     check_same_data(runs, study_folder, inputs.digests)
 
 
@@ -172,15 +193,31 @@ def _check_encoder(config: Config, study_folder: Path, made: list[EncoderSetting
     if settings is None or settings in made:
         return
     made.append(settings)
-    files = [Path(file).expanduser() for file in (settings.weights, settings.slimmed) if file is not None]
-    if not any(study_folder.resolve() in file.resolve().parents for file in files):
+    if not _is_of_study(settings, study_folder):
         make_encoder(settings, "float32", weights=config.training.start_from is None)
 
 
-def _check_method(config: Config, data: CaptionData) -> None:
-    settings, epochs = config.pruning, config.training.epochs
-    if settings is None:
+def _is_of_study(settings: EncoderSettings | None, study_folder: Path) -> bool:
+    """Whether the encoder comes from a run of the study, which may not exist yet."""
+    named = (settings.weights, settings.slimmed) if settings is not None else ()
+    files = [Path(file).expanduser() for file in named if file is not None]
+    return any(study_folder.resolve() in file.resolve().parents for file in files)
+
+
+def _check_gates(config: Config, data: CaptionData, tokenizer: Tokenizer, study_folder: Path) -> None:
+    """Prunes a captioner with random weights as the training does, in both phases of an encoder scheme."""
+    assert config.pruning is not None
+    steps = {phase.kind: optimizer_steps(phase.kind, config, data) for phase in phases(config)}
+    first, *later = steps
+    if _is_of_study(config.model.encoder, study_folder):
+        with error_prefix(f"pruning.method={config.pruning.method}"):
+            make_method(config.pruning, steps[first], config.training.epochs)
         return
-    kind = "fine_tune" if settings.encoder == "B" else phases(config)[0].kind
-    with error_prefix(f"pruning.method={settings.method}"):
-        make_method(settings, optimizer_steps(kind, config, data), epochs)
+    captioner = make_captioner(config, tokenizer, objects=objects_of(config, data), weights=False)
+    gate_captioner(captioner, config, steps[first], kind=first, restored=True)
+    method = getattr(captioner, "pruning", None)
+    if isinstance(method, ValidationDriven):
+        Validation.check_metric(method, len(data.split("validation")[: config.training.validation_images]))
+    if phases_differ(config) and "fine_tune" in later:
+        train_encoder(captioner, "fine_tune")
+        gate_for_fine_tuning(captioner, config, steps["fine_tune"], restored=True)
