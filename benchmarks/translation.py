@@ -194,8 +194,17 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("data", type=Path, metavar="FOLDER", help="folder with the sentences")
     options.add_argument("output", type=Path, metavar="OUTPUT", help="folder for models and results")
-    options.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
-    options.add_argument("--sparsities", nargs="+", type=float, default=[0.5, 0.75, 0.9], metavar="S")
+    options.add_argument(
+        "--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="(default: all)"
+    )
+    options.add_argument(
+        "--sparsities",
+        nargs="+",
+        type=float,
+        default=[0.5, 0.75, 0.9],
+        metavar="S",
+        help="(default: 0.5 0.75 0.9)",
+    )
     options.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
     return options.parse_args(argv)
 

@@ -24,8 +24,10 @@ from typing import Any
 
 from tfsparsecap.command import only_json_on_stdout, parser, print_table, run, start_tensorflow
 from tfsparsecap.core.files import read_json
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, error_prefix
 
+#: Endings of PyTorch's checkpoints.
+CHECKPOINTS = (".pth", ".pt", ".bin", ".ckpt")
 #: Where to find a checkpoint's tokenizer, relative to its folder.
 TOKENIZERS = ("tokenizer/*.model", "*.model")
 #: Sizes in a published configuration; none can be larger than the longest axis of a tensor.
@@ -129,7 +131,8 @@ def _main_of_features(options: argparse.Namespace) -> int:
 
     image_ids: list[str] = []
     if options.data is not None:
-        image_ids = [record.image_id for record in coco.load(options.data, images="ignore").records]
+        with error_prefix("--data takes captions in one of MS-COCO's formats"):
+            image_ids = [record.image_id for record in coco.load(options.data, images="ignore").records]
     with only_json_on_stdout(options.json):
         made = convert_features(options.files, options.output, image_ids)
         regions = f"{made['fewest_regions']} to {made['most_regions']}"
@@ -179,9 +182,10 @@ def convert(
     _check_no_folder(checkpoint)
     if not checkpoint.exists():
         raise InputError(f"there is no checkpoint {checkpoint}: check the path")
-    if checkpoint.suffix.lower() in (".npy", ".npz", ".gz"):
+    if checkpoint.suffix.lower() not in CHECKPOINTS:
         raise InputError(
-            f"{checkpoint} is no checkpoint: give a .pth file, or bottom-up features as .tsv or .zip files"
+            f"{checkpoint} is neither a checkpoint ({', '.join(CHECKPOINTS)}) nor bottom-up features: give a"
+            " .pth file, or .tsv or .zip files"
         )
     for option, folder in (("--data", data), ("--features", features)):
         if folder is not None and not Path(folder).expanduser().is_dir():

@@ -109,6 +109,10 @@ def test_settings_are_merged_from_file_study_captioner_variant_and_method(tmp_pa
             {"methods": {"A": {"captioners": ["lstn"]}}, "captioners": {"lstm": {}, "gru": {}}},
             "captioners of method 'A': there is no label 'lstn': did you mean lstm",
         ),
+        (
+            {"methods": {"A": {"captioners": ["lstm"]}}},
+            r"s\.yaml: method 'A' has captioners, but the study has none: remove them",
+        ),
     ],
 )
 def test_invalid_grids_are_errors(changed, message):

@@ -320,6 +320,14 @@ def test_a_training_that_ends_during_fine_tuning_keeps_its_best_state():
     assert_equal([layer.kernel for layer in model.layers], best)
 
 
+def test_the_last_of_equally_good_states_is_kept():
+    model = with_method(pruning_percentage=0.2, patience=1, finetune_validations=None)
+    train_and_validate(model, [0.6, 0.55, 0.4, 0.8, 0.8])
+    last = [np.array(layer.kernel) for layer in model.layers]
+    strip_pruning(model)
+    assert_equal([layer.kernel for layer in model.layers], last)
+
+
 def test_stripping_warns_if_nothing_was_pruned():
     model = with_method()
     model.train_on_batch(X, Y)
@@ -331,6 +339,7 @@ def test_stripping_warns_if_nothing_was_pruned():
     ("arguments", "message"),
     [
         ({"mode": "x"}, "choose one of auto, max, min"),
+        ({"decoupled": "no"}, "decoupled is 'no': give True or False"),
         ({"metric": 3}, "metric is 3: give the name of a validation metric"),
         ({"lower_bound": float("nan")}, "lower_bound is nan: give a number"),
         ({"pruning_percentage": 10}, "below 1"),

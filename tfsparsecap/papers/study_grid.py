@@ -226,6 +226,10 @@ def grid(
             )
     order = _in_order(study.methods)
     for label, method in study.methods.items():
+        if method.captioners and "" in study.captioners:
+            raise InputError(
+                f"{source}: method {label!r} has captioners, but the study has none: remove them"
+            )
         _check_labels(method.captioners or (), study.captioners, f"{source}: captioners of method {label!r}")
 
     @functools.cache

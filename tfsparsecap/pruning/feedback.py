@@ -145,7 +145,11 @@ def warn_of_emptied(
         listed = "; ".join(f"{path} keeps {count:,} of {size:,}" for path, (count, size) in empty.items())
         config = method.get_config()
         other = "".join(f", or set {remedy}" for option, remedy in _REMEDIES.items() if option in config)
-        warn_caller(f"{name} has hardly any weights left in some layers: {listed}; name them in skip{other}")
+        layer = next(iter(empty)).rpartition("/")[0]
+        warn_caller(
+            f"{name} has hardly any weights left in some layers: {listed}; name these layers in skip, such as"
+            f" {layer!r}{other}"
+        )
     return warned_paths | empty.keys()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfsparsecap.errors import InputError, check_number, check_whole, unknown_name
@@ -53,9 +54,9 @@ class Relevance(ValidationDriven, FixedMask):
 
     After `patience` consecutive misses, or once the bound is met at `sparsity`, weights and masks are
     restored to the sparsest state that met it, weights stop shrinking, and the rest of the training is
-    fine-tuning, whose best state is kept. Before the bound is met for the first time, a miss
-    counts only if the metric did not improve, so that a model may start from random weights. If the bound is
-    never met, the training ends with a warning and a dense model.
+    fine-tuning. `strip_pruning` restores its best state, the last one of equal ones. Before the bound is met
+    for the first time, a miss counts only if the metric did not improve, so that a model may start from
+    random weights. If the bound is never met, the training ends with a warning and a dense model.
 
     `fit` of a pruned model passes the scores to the method; a custom loop calls `on_validation_end`, which
     returns True when training should stop. The best state is kept in variables, which take as much memory as
@@ -127,7 +128,9 @@ class Relevance(ValidationDriven, FixedMask):
         self.pruning_percentage = check_number("pruning_percentage", pruning_percentage, above=0, below=1)
         weight_decay = self.default_weight_decay if weight_decay is None else weight_decay
         self.weight_decay = check_number("weight_decay", weight_decay, at_least=0, below=1)
-        self.decoupled = bool(decoupled)
+        if not isinstance(decoupled, bool):
+            raise InputError(f"decoupled is {decoupled!r}: give True or False")
+        self.decoupled = decoupled
         self.gradient_scale = check_number("gradient_scale", gradient_scale, above=0)
         self.decay = check_number("decay", decay, above=0, at_most=1)
         self.patience = check_whole("patience", patience, at_least=1)
@@ -235,6 +238,7 @@ class Relevance(ValidationDriven, FixedMask):
             return False
         score = self.sign * float(logs[self.metric])
         met = score >= self.sign * self.lower_bound
+        score = float(np.float32(score))  # as the best one is kept
         if _value(self._phase) == _FINE_TUNING:
             return self._on_fine_tuning_validation(score, met)
         self._measure_interval()
@@ -268,7 +272,7 @@ class Relevance(ValidationDriven, FixedMask):
         return False
 
     def _on_fine_tuning_validation(self, score: float, met: bool) -> bool:
-        best = met and score > _value(self._best_score)
+        best = met and score >= _value(self._best_score)
         self._misses.assign(0 if best else 1)
         if best:
             self._record_best(score)

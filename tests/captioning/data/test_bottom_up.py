@@ -46,9 +46,9 @@ def refused(folder, files, message, image_ids=()):
     assert sorted(folder.rglob("*")) == before, "nothing is written"
 
 
-def archive_of(path, files) -> str:
+def archive_of(path, files, compression=zipfile.ZIP_DEFLATED):
     """A zip archive of arrays and texts by name."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in files.items():
             if not isinstance(content, str | bytes):
                 stream = io.BytesIO()
@@ -216,6 +216,11 @@ def test_other_files_and_folders_are_refused(tmp_path):
     archive = archive_of(tmp_path / "a.zip", {"att/7.npy": REGIONS})
     archive.write_bytes(archive.read_bytes()[:-30])
     refused(tmp_path, [archive], "a.zip is damaged")
+    whole = archive_of(tmp_path / "a.zip", {f"att/{n}.npz": REGIONS for n in range(5)}, zipfile.ZIP_STORED)
+    content = whole.read_bytes()
+    for size in range(10, len(content), 50):  # the arrays are archives themselves
+        whole.write_bytes(content[:size])
+        refused(tmp_path, [whole], "a.zip is damaged")
     (tmp_path / "folder.tsv").mkdir()
     refused(tmp_path, [tmp_path / "folder.tsv"], "folder.tsv is damaged")
     (tmp_path / "a.tsv").write_text("a sentence\n")

@@ -184,6 +184,9 @@ def _arrays(path: Path) -> Iterator[_Array | None]:
                 yield from _rows(stream, str(path), bar)
             return
         with zipfile.ZipFile(path) as archive:
+            if min((entry.header_offset for entry in archive.infolist()), default=0):
+                # Of a part of an archive of .npz files, zipfile reads the last complete one.
+                raise InputError(f"{path} is damaged (it does not begin with a file): download it again")
             members = [member for member in archive.infolist() if not member.is_dir()]
             with _bar(path, sum(member.file_size for member in members)) as bar:
                 for member in members:

@@ -255,7 +255,7 @@ def _check_pruning(settings: Pruning, training: Training) -> None:
     if (settings.method == "frozen" or from_trained) and training.start_from is None:
         raise InputError(
             f"pruning.method={settings.method}{' with pruning.rounds=0' * from_trained} starts from a trained"
-            " run: set training.start_from=runs/NAME"
+            " run: set training.start_from=runs/NAME, or start_from: METHOD in a study"
         )
     supported = [name for name, method in registry.METHODS.items() if method.supports_encoder_schemes]
     if settings.encoder in ENCODER_SCHEMES and settings.method not in supported:
