@@ -1,9 +1,12 @@
 """Checks of a study before its first training, so that no run fails after hours of others."""
 
 import json
+import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+
+from tqdm import tqdm
 
 from tfsparsecap.captioning.data.records import SPLITS, CaptionData
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
@@ -89,7 +92,9 @@ def check_data(
     inputs = _Inputs(progress)
     made: list[EncoderSettings] = []
     gated = set()
-    for run in waiting:
+    for run in tqdm(
+        waiting, "checking", unit="run", delay=3, leave=False, disable=not progress, file=sys.stderr
+    ):
         config = run.config
         with error_prefix(f"run {run.name}"):
             data = inputs.data(config)

@@ -3,6 +3,7 @@
 import difflib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import keras
@@ -142,7 +143,10 @@ def warn_of_emptied(
         if count < 0.01 * size and path not in warned_paths
     }
     if empty:
-        listed = "; ".join(f"{path} keeps {count:,} of {size:,}" for path, (count, size) in empty.items())
+        listed = "; ".join(
+            f"{path} keeps {count:,} of {size:,}" for path, (count, size) in islice(empty.items(), 3)
+        )
+        listed += f" and {len(empty) - 3} more" * (len(empty) > 3)
         config = method.get_config()
         other = "".join(f", or set {remedy}" for option, remedy in _REMEDIES.items() if option in config)
         layer = next(iter(empty)).rpartition("/")[0]
