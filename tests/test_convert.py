@@ -108,16 +108,18 @@ def test_features_of_all_images_of_the_data_are_needed(capsys, features, tmp_pat
         (["a.tsv", "b.pth"], "leave out checkpoints"),
         (["a.tsv", "--config", "c.json"], "leave out checkpoints, --config"),
         (["a.pth", "b.pth"], "2 checkpoints were given"),
-        (["a.tsv", "--data", "absent"], "absent"),
+        (["a.tsv", "--data", "absent"], "--data takes captions in one of MS-COCO's formats: "),
+        (["all.csv"], "all.csv is neither a checkpoint (.pth, .pt, .bin, .ckpt) nor bottom-up features: "),
         (["a.tsv"], "there is no a.tsv: check the path"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(capsys, monkeypatch, tmp_path, argv, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "all.csv").touch()
     assert exit_code(convert.main, *argv, "--output", "new") == 2
     text = capsys.readouterr().err
     assert message in text and text.startswith("error: ") and text.count("\n") == 1
-    assert not any(tmp_path.iterdir()), "nothing is written"
+    assert [file.name for file in tmp_path.iterdir()] == ["all.csv"], "nothing is written"
 
 
 def test_missing_or_damaged_files_are_rejected(capsys, copied):

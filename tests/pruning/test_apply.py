@@ -342,6 +342,16 @@ def test_a_layer_that_loses_nearly_all_weights_is_named():
         prune(model(), Magnitude(0.7, allocation="uniform"))
 
 
+def test_of_many_emptied_layers_three_are_named():
+    ids, small = keras.Input((6,), dtype="int32"), keras.initializers.RandomUniform(-1e-6, 1e-6)
+    tables = [keras.layers.Embedding(300, 8, small, name=f"table_{number}")(ids) for number in range(5)]
+    words = keras.layers.Flatten()(keras.layers.Concatenate()(tables))
+    model = keras.Model(ids, keras.layers.Dense(40)(words))
+    with pytest.warns(UserWarning, match="table_2/embeddings keeps 0 of 2,400 and 2 more; name") as caught:
+        prune(model, Magnitude(0.56))
+    assert "table_3" not in str(caught[0].message)
+
+
 def test_existing_gated_layers_are_pruned_and_stripped_with_and_without_prune():
     parts = [keras.layers.RNN(layers.GatedLSTMCell(4)), layers.GatedDense(4, block_shape=(4, 1))]
     model = keras.Sequential([keras.Input((3, 8)), *parts])

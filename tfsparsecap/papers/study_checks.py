@@ -38,7 +38,6 @@ from tfsparsecap.captioning.training.run_pruning import (
 )
 from tfsparsecap.errors import InputError, error_prefix
 from tfsparsecap.papers.study_grid import GridRun
-from tfsparsecap.pruning.feedback import ValidationDriven
 
 # Optimizer steps of the pruning methods that are made as a check: more than those of any training.
 _STEPS = 10**9
@@ -215,14 +214,14 @@ def _check_gates(config: Config, data: CaptionData, tokenizer: Tokenizer, study_
     steps = {phase.kind: optimizer_steps(phase.kind, config, data) for phase in phases(config)}
     first, *later = steps
     if _is_of_study(config.model.encoder, study_folder):
+        tuned = config.pruning.encoder == "B"
+        kind, part = ("fine_tune", config.training.fine_tune) if tuned else (first, config.training)
         with error_prefix(f"pruning.method={config.pruning.method}"):
-            make_method(config.pruning, steps[first], config.training.epochs)
+            make_method(config.pruning, steps[kind], part.epochs)
         return
     captioner = make_captioner(config, tokenizer, objects=objects_of(config, data), weights=False)
     gate_captioner(captioner, config, steps[first], kind=first, restored=True)
-    method = getattr(captioner, "pruning", None)
-    if isinstance(method, ValidationDriven):
-        Validation.check_metric(method, len(data.split("validation")[: config.training.validation_images]))
+    Validation.check_metric(getattr(captioner, "pruning", None), config, data)
     if phases_differ(config) and "fine_tune" in later:
         train_encoder(captioner, "fine_tune")
         gate_for_fine_tuning(captioner, config, steps["fine_tune"], restored=True)

@@ -8,16 +8,22 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from tfsparsecap.captioning.data.records import Record
+from tfsparsecap.captioning.data.records import CaptionData, Record
 from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.scoring import scores_of
 from tfsparsecap.captioning.inference.splits import caption_records
 from tfsparsecap.captioning.runs.checkpoints import save_checkpoint
 from tfsparsecap.captioning.runs.run_folder import RunFolder, best_epoch, of_phase
 from tfsparsecap.captioning.search.beam_search import Decoder
+from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training.distribution import gather
 from tfsparsecap.errors import InputError
 from tfsparsecap.pruning.feedback import ValidationDriven
+
+
+def validation_records(config: Config, data: CaptionData) -> list[Record]:
+    """The images that are captioned after each epoch of a run."""
+    return data.split("validation")[: config.training.validation_images]
 
 
 class Validation(keras.callbacks.Callback):
@@ -37,12 +43,15 @@ class Validation(keras.callbacks.Callback):
     SCORES: ClassVar = {"validation_CIDEr": 2, "validation_BLEU-4": 1}
 
     @classmethod
-    def check_metric(cls, method: ValidationDriven, images: int) -> None:
-        """Checks that a validation computes the score that a pruning method follows.
+    def check_metric(cls, method: object, config: Config, data: CaptionData) -> None:
+        """Checks that a validation computes the score that a pruning method follows, if it follows one.
 
         Raises:
             InputError: it does not.
         """
+        if not isinstance(method, ValidationDriven):
+            return
+        images = len(validation_records(config, data))
         names = [name for name, fewest in cls.SCORES.items() if images >= fewest]
         if method.metric in cls.SCORES and method.metric not in names:
             raise InputError(

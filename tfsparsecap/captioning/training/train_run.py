@@ -21,7 +21,13 @@ from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.precision import products
 from tfsparsecap.captioning.settings.schema import Config
 from tfsparsecap.captioning.training import distribution
-from tfsparsecap.captioning.training.callbacks import SaveEpoch, ShareLogs, TimeLeft, Validation
+from tfsparsecap.captioning.training.callbacks import (
+    SaveEpoch,
+    ShareLogs,
+    TimeLeft,
+    Validation,
+    validation_records,
+)
 from tfsparsecap.captioning.training.cluster import Cluster
 from tfsparsecap.captioning.training.distribution import lost_workers
 from tfsparsecap.captioning.training.hidden_states import unlearned_weights
@@ -302,16 +308,12 @@ class _Run:
                 initial_weights=initial,
                 restored=self.checkpoint is not None,
             )
-        if isinstance(self.pruning, ValidationDriven):
-            Validation.check_metric(self.pruning, len(self._validation_records()))
+        Validation.check_metric(self.pruning, self.config, self.run_data.data)
         self._report_gates()
 
     def _report_gates(self) -> None:
         if self.pruning is not None:
             self.report(self.pruning.describe())
-
-    def _validation_records(self) -> list:
-        return self.run_data.data.split("validation")[: self.config.training.validation_images]
 
     def _train_phase(self, phase: Phase, checkpoint: Path | None) -> None:
         config, later = self.config.training, phase.kind != self.phases[0].kind
@@ -376,11 +378,11 @@ class _Run:
         if config.training.average_decay is not None:
             # Comes first, so that validation and checkpoints find the averages in the model.
             callbacks.append(swap_averages(in_model=resumed))
-        records, is_chief = self._validation_records(), self.cluster is None or self.cluster.is_chief
-        if records and is_chief:
-            batches = self.run_data.image_batches(records, from_images=phase.from_images)
-            tokenizer = self.run_data.tokenizer
-            callbacks.append(Validation(self.captioner, records, batches, tokenizer, config.data.max_length))
+        data, is_chief = self.run_data, self.cluster is None or self.cluster.is_chief
+        if is_chief and (records := validation_records(config, data.data)):
+            batches = data.image_batches(records, from_images=phase.from_images)
+            length = config.data.max_length
+            callbacks.append(Validation(self.captioner, records, batches, data.tokenizer, length))
         if is_chief and importlib.util.find_spec("tensorboard"):
             callbacks.append(keras.callbacks.TensorBoard(str(self.folder.logs), write_graph=False))
         if self.cluster is not None:
