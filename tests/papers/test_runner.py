@@ -298,6 +298,19 @@ def test_encoders_and_vocabularies_of_runs_that_are_not_trained_yet_are_not_read
     checked(tmp_path, {"Dense": DENSE, "Last": last, "Taught": {**last, "teacher": "Dense"}})
 
 
+def test_scheme_b_with_an_encoder_of_the_study_prunes_in_the_steps_of_fine_tuning(tmp_path):
+    trained = (tmp_path / "runs" / "s" / "dense-s1").as_posix()
+    settings = {
+        **{"pruning.method": "gradual", "pruning.encoder": "B", "pruning.begin": 2, "pruning.end": 5},
+        **{"training.epochs": 2, "training.fine_tune.epochs": 1},  # 6 steps an epoch
+        **{"model.encoder.weights": trained, "model.encoder.trainable": False},
+    }
+    checked(tmp_path, {"Dense": DENSE, "Last": {"start_from": "Dense", "settings": settings}})
+    settings |= {"pruning.begin": 8, "pruning.end": 10}
+    with pytest.raises(InputError, match=r"run last-0\.8-s1: .*begin is step 8, .* 6"):
+        checked(tmp_path, {"Dense": DENSE, "Last": {"start_from": "Dense", "settings": settings}})
+
+
 @pytest.mark.parametrize(
     ("parent", "child", "message"),
     [
