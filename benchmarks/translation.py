@@ -1,7 +1,7 @@
 """python -m benchmarks.translation: relevance-based pruning of a transformer that translates, on Multi30k.
 
 The paper on relevance-based pruning (https://arxiv.org/abs/2204.04977) prunes transformers for translation
-and dialogue. Here, an encoder-decoder of keras_hub's layers (two and two layers of 128 units, 2.6 million
+and dialogue. Here, an encoder-decoder of keras_hub's layers (two and two layers of 128 units, 2.1 million
 weights) translates 29,000 captions from German to English. It is pruned by `sc.prune` alone, without
 anything of this project's captioners. Each method starts from the dense model and removes the same share of
 the remaining weights at each of twelve validations, four per epoch, so that the zeros are complete after
@@ -40,8 +40,8 @@ SIZE, HIDDEN, HEADS, LAYERS, DROPOUT = 128, 512, 4, 2, 0.2
 DENSE_EPOCHS, EPOCHS, VALIDATIONS = 12, 6, 4
 #: Words of a batch, whose mean is the loss.
 WORDS = 900
-#: Weight decay (lambda) of each method; that of relevance is the paper's for dialogue.
-METHODS = {"relevance": 1e-5, "l1": 1e-6, "l2": 1e-5, "magnitude": 0.0}
+#: Weight decay (lambda) of each method, chosen by BLEU on the validation split with 90 % zeros.
+METHODS = {"relevance": 1e-3, "l1": 1e-4, "l2": 1e-3, "magnitude": 0.0}
 RESERVED = ("[PAD]", "[UNK]", "[START]", "[END]")
 
 
