@@ -41,8 +41,8 @@ DENSE_EPOCHS, EPOCHS, VALIDATIONS = 12, 6, 4
 #: Words of a batch, whose mean is the loss.
 WORDS = 900
 #: Weight decay (lambda) of each method with at most `FEW_ZEROS`, and with more. The first one of relevance
-#: is the paper's for dialogue; ten times as much changes nothing. The second ones have the best BLEU on the
-#: validation split with 90 % zeros, of three or more values (docs/results/papers.md).
+#: is the paper's for dialogue; with 75 % zeros, ten times as much changes nothing. The second ones have the
+#: best BLEU on the validation split with 90 % zeros, of three or more values (docs/results/papers.md).
 METHODS = {"relevance": (1e-5, 1e-3), "l1": (1e-6, 1e-4), "l2": (1e-5, 1e-3), "magnitude": (0.0, 0.0)}
 FEW_ZEROS = 0.8
 RESERVED = ("[PAD]", "[UNK]", "[START]", "[END]")
