@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from tfsparsecap.captioning.plotting import as_png, legend_below, make_figure, shortened
+from tfsparsecap.captioning.plotting import as_png, legend_below, line_looks, make_figure, shortened
 
 
 def drawn(labels, title=""):
@@ -31,3 +31,12 @@ def test_equal_figures_give_equal_files():
 
 def test_labels_are_shortened():
     assert shortened("abcdef", 6) == "abcdef" and shortened("abcdefg", 6) == "abcde…"
+
+
+def test_the_forms_of_supermask_pruning_keep_their_colours_in_longer_names():
+    smp, schedule = "Large, SMP (papers)", "SMP on a schedule (A)"
+    looks = line_looks([smp, "Hard", schedule, *[smp] * 4, "Gradual"])
+    colours = [look["color"] for look in looks]
+    assert colours[:2] + colours[2:6] == ["#000000", "#D55E00", "#0072B2", *["#000000"] * 3]
+    assert not {"#000000", "#0072B2"} & {*colours[6:]}
+    assert len({tuple(look.values()) for look in looks}) == len(looks)

@@ -67,6 +67,7 @@ def runs_of(tmp_path, methods, **settings):
 
 
 DENSE = {"settings": {"pruning": None}}
+TRANSFORMER = {"settings": {"pruning": None, "model.kind": "transformer", "model.size": 8, "model.layers": 2}}
 quiet = {"progress": False, "log": str}
 
 
@@ -319,6 +320,19 @@ def test_scheme_b_with_an_encoder_of_the_study_prunes_in_the_steps_of_fine_tunin
             {"settings": {"pruning.method": "lottery", "pruning.rounds": 0}},
             r"run after-0\.8-s1: start_from: the run first-0\.8-s1 does not keep its initial weights.*"
             r"set training\.keep_initial=true",
+        ),
+        (
+            {"settings": {"pruning": None, "training.keep_initial": True}},
+            {"settings": {"pruning.method": "lottery", "pruning.rounds": 0, "pruning.allocation": "gradual"}},
+            r"the run first-s1 is not pruned, .* pruning\.method=lottery",
+        ),
+        (
+            TRANSFORMER,
+            {
+                "settings": {**TRANSFORMER["settings"], "model.size": 16, "training.teacher_loss": "hidden"},
+                "teacher": "First",
+            },
+            r"the run first-s1 has no transformer decoder of size 16 and 2 layers or more",
         ),
         (DENSE, {"settings": {"model.rnn_size": 7}}, "the run first-s1 has another captioner"),
         (DENSE, {"settings": {"pruning.method": "frozen"}}, "the run first-s1 is not pruned"),

@@ -3,6 +3,7 @@
 import io
 import itertools
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
 #: Those of the two forms of Supermask Pruning; no other line has them.
 SMP_COLOURS = {"SMP (papers)": "#000000", "SMP on a schedule": "#0072B2"}
+_STYLES = ("-", "--", ":", "-.")
 LIGHT_GREY, DARK_GREY = "#B0B0B0", "#404040"
 #: Inches; with it, text of 11 points is readable when the image is shown 800 pixels wide.
 WIDTH = 8.0
@@ -36,16 +38,23 @@ def shortened(text: str, length: int = 200) -> str:
     return text.replace("$", r"\$")
 
 
-def line_colours(names: Iterable[str]) -> list[str]:
-    """A colour for each line; a second line of the same name gets another one.
+def line_looks(names: Iterable[str]) -> list[dict[str, str]]:
+    """Colour and line style of each line, as matplotlib's options: lines of one colour differ in their style.
+
+    Names that contain one of `SMP_COLOURS` have its colour, up to four of each.
 
     Examples:
-        >>> line_colours(["Hard", "SMP (papers)", "SMP (papers)"])
-        ['#D55E00', '#000000', '#009E73']
+        >>> [look["color"] for look in line_looks(["Hard", "SMP (papers) (A)", "SMP (papers) (B)"])]
+        ['#D55E00', '#000000', '#000000']
     """
-    left = dict(SMP_COLOURS)
     others = itertools.cycle(colour for colour in COLOURS if colour not in SMP_COLOURS.values())
-    return [left.pop(name, "") or next(others) for name in names]
+    used, looks = Counter[str](), []
+    for name in names:
+        own = [colour for form, colour in SMP_COLOURS.items() if form in name]
+        colour = own[0] if own and used[own[0]] < len(_STYLES) else next(others)
+        looks.append({"color": colour, "linestyle": _STYLES[used[colour] % len(_STYLES)]})
+        used[colour] += 1
+    return looks
 
 
 def make_figure(height: float) -> "Figure":

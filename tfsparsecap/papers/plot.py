@@ -4,7 +4,6 @@ import csv
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,11 +157,10 @@ def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Colour, marker and dashes of each method of the study."""
     markers = dict(zip(plotting.COLOURS, "os^DvPX", strict=True))
     methods = [label for label in labels if _key(label) != "dense"]
-    looks, used = {}, Counter[str]()
-    for label, colour in zip(methods, plotting.line_colours(methods), strict=True):
-        dashes = ("-", "--", ":", "-.")[used[colour] % 4]
-        looks[label] = {"color": colour, "marker": markers[colour], "linestyle": dashes}
-        used[colour] += 1
+    looks = {
+        label: {**look, "marker": markers[look["color"]]}
+        for label, look in zip(methods, plotting.line_looks(methods), strict=True)
+    }
     dense = {"color": plotting.DARK_GREY, "linestyle": "--"}
     return {label: looks.get(label, dense) for label in labels}
 

@@ -23,9 +23,9 @@ from tfsparsecap.captioning.settings.contradictions import check_settings
 from tfsparsecap.captioning.settings.schema import Config, EncoderSettings
 from tfsparsecap.captioning.training.callbacks import Validation
 from tfsparsecap.captioning.training.other_runs import (
-    check_same_length,
     check_same_vocabulary,
     check_start,
+    check_teacher,
     check_tokens,
 )
 from tfsparsecap.captioning.training.phases import check_batches, optimizer_steps, phases
@@ -66,7 +66,7 @@ def check_runs(runs: Sequence[GridRun]) -> None:
             if run.teacher is not None:
                 where = f"teacher: the run {run.teacher}"
                 check_tokens(configs[run.teacher], run.config, where)
-                check_same_length(configs[run.teacher], run.config, where)
+                check_teacher(configs[run.teacher], run.config, where)
 
 
 def check_data(

@@ -247,10 +247,7 @@ def _looks(runs: Sequence[ReportRun]) -> dict[str, dict[str, Any]]:
     """Colour and dashes of each run's lines."""
     forms = {"supermask_loss": "SMP (papers)", "supermask": "SMP on a schedule"}
     names = [forms.get(run.config.pruning.method, "") if run.config.pruning else "" for run in runs]
-    return {
-        run.label: {"color": colour, "linestyle": ("-", "--", ":", "-.")[number % 4]}
-        for number, (run, colour) in enumerate(zip(runs, plotting.line_colours(names), strict=True))
-    }
+    return {run.label: look for run, look in zip(runs, plotting.line_looks(names), strict=True)}
 
 
 def _draw_layers(axes: Any, run: ReportRun) -> None:

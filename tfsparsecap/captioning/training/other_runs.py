@@ -12,7 +12,6 @@ from tfsparsecap.captioning.data.tokenizers import Tokenizer
 from tfsparsecap.captioning.inference.finished_run import FinishedRun
 from tfsparsecap.captioning.inference.splits import captions_of_batch, readable_batches
 from tfsparsecap.captioning.models.captioner_base import Captioner
-from tfsparsecap.captioning.models.transformer_captioner import TransformerCaptioner
 from tfsparsecap.captioning.runs.checkpoints import newest_intact, read_notes, restore_weights, weights_digest
 from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.build import RunData, make_captioner, objects_of
@@ -75,12 +74,13 @@ def check_start(start: Config, config: Config, run: str) -> None:
             f"{run} does not keep its initial weights, with which a lottery ticket starts: set"
             " training.keep_initial=true for it"
         )
-    frozen = config.pruning is not None and config.pruning.method == "frozen"
-    if frozen and start.pruning is None:
-        raise InputError(
-            f"{run} is not pruned, so there are no zeros for pruning.method=frozen to keep: prune it, or"
-            " choose another method"
-        )
+    if start.pruning is None and config.pruning is not None:
+        gradual = config.pruning.options.get("allocation") == "gradual"
+        if config.pruning.method == "frozen" or (gradual and rewinds_to_initial_weights(config)):
+            raise InputError(
+                f"{run} is not pruned, so there are no zeros for pruning.method={config.pruning.method} to"
+                " keep: prune it, or choose another method"
+            )
     sizes = [
         {name: value for name, value in settings.model.model_dump().items() if "dropout" not in name}
         for settings in (start, config)
@@ -237,10 +237,9 @@ def load_teachers(config: Config, tokenizer: Tokenizer, folder: RunFolder) -> li
             teacher = FinishedRun.load(Path(where).expanduser())
         except InputError as error:
             raise InputError(f"training.teacher: {error}") from error
-        check_same_length(teacher.config, config, f"training.teacher: the run in {where}")
-        check_same_vocabulary(teacher.tokenizer, tokenizer, f"training.teacher: the run in {where}")
-        if config.training.teacher_loss != "words":
-            _check_states(teacher.captioner, config, where)
+        run = f"training.teacher: the run in {where}"
+        check_teacher(teacher.config, config, run)
+        check_same_vocabulary(teacher.tokenizer, tokenizer, run)
         teachers.append(teacher)
     _check_unchanged(teachers, config, folder)
     return teachers
@@ -255,11 +254,26 @@ def check_same_vocabulary(theirs: Tokenizer, tokenizer: Tokenizer, run: str) -> 
         )
 
 
-def check_same_length(theirs: Config, config: Config, run: str) -> None:
-    """Checks that the captions of a teacher, called `run` in the message, are as long as those it teaches."""
+def check_teacher(theirs: Config, config: Config, run: str) -> None:
+    """Checks that a run can learn from a teacher, called `run` in the message.
+
+    Raises:
+        InputError: lengths of captions differ, or decoder states that `training.teacher_loss` compares.
+    """
     longest, own = theirs.data.max_length, config.data.max_length
     if longest != own:
         raise InputError(f"{run} has data.max_length={longest}, this one {own}: set the same value")
+    if (loss := config.training.teacher_loss) == "words":
+        return
+    model, teacher = config.model, theirs.model
+    assert isinstance(model, TransformerModel)  # `check_settings` has checked it
+    depth = model.decoder_layers or model.layers
+    shape = isinstance(teacher, TransformerModel) and (teacher.size, teacher.decoder_layers or teacher.layers)
+    if not shape or shape[0] != model.size or shape[1] < depth:
+        raise InputError(
+            f"{run} has no transformer decoder of size {model.size} and {depth} layers or more, which"
+            f" training.teacher_loss={loss} needs: give another run, or set training.teacher_loss=words"
+        )
 
 
 def _check_unchanged(teachers: Sequence[FinishedRun], config: Config, folder: RunFolder) -> None:
@@ -301,19 +315,6 @@ def save_teaching(
         folder.write_json(folder.teachers.stem, entries)
     if taught:
         folder.write_json(folder.teacher_captions.stem, taught)
-
-
-def _check_states(teacher: Captioner, config: Config, where: str) -> None:
-    """Checks that the run's decoder can learn the hidden states of a teacher."""
-    own = config.model
-    assert isinstance(own, TransformerModel)  # `check_settings` has checked it
-    depth = own.decoder_layers or own.layers
-    if not isinstance(teacher, TransformerCaptioner) or teacher.size != own.size or teacher.depth < depth:
-        raise InputError(
-            f"training.teacher_loss={config.training.teacher_loss} needs a teacher with a transformer decoder"
-            f" of size {own.size} and {depth} layers or more, which the run in {where} does not have: give"
-            " another run, or set training.teacher_loss=words"
-        )
 
 
 def teacher_data(teacher: FinishedRun, config: Config, data: CaptionData, *, progress: bool) -> RunData:
