@@ -212,15 +212,18 @@ def test_data_is_checked_before_training(tmp_path):
 def test_region_features_are_checked_for_each_captioner_and_split(tmp_path):
     for folder in "photos", "regions/cocobu_att":
         (tmp_path / folder).mkdir(parents=True)
-    rows = [f"{name}.png,a dog,{split}" for name, split in zip("abc", ("train", "val", "test"), strict=True)]
+    rows = [
+        f"{name}.png,a dog,{split}"
+        for name, split in zip("abcd", ("train", "val", "test", "test"), strict=True)
+    ]
     (tmp_path / "photos" / "captions.csv").write_text("\n".join(["image,caption,split", *rows]))
-    for name, colour in zip("abc", ("red", "green", "blue"), strict=True):
+    for name, colour in zip("abcd", ("red", "green", "blue", "white"), strict=True):
         Image.new("RGB", (8, 8), colour).save(tmp_path / "photos" / f"{name}.png")
         np.save(tmp_path / "regions" / "cocobu_att" / f"{name}.npy", np.ones([2, 5], np.float32))
     settings = {
         **{"data.kind": "table", "data.folder": str(tmp_path / "photos"), "data.minimum_count": 1},
-        **{"data.features": str(tmp_path / "regions"), "data.on_bad_record": "fail"},
-        **{"model.kind": "up_down", "model.encoder": None, "model.feature_size": 5, "training.batch_size": 1},
+        **{"data.features": str(tmp_path / "regions"), "training.batch_size": 1},
+        **{"model.kind": "up_down", "model.encoder": None, "model.feature_size": 5},
     }
     checked(tmp_path, **settings)
     boxes = {"pruning": None, "model.kind": "object_relation_transformer", "model.size": 8}
@@ -231,11 +234,14 @@ def test_region_features_are_checked_for_each_captioner_and_split(tmp_path):
         InputError, match=r"run last-s1: .*a\.npy has features of 5 numbers but feature_size is 6"
     ):
         checked(tmp_path, {"Dense": DENSE, "Last": {"settings": wide}}, **settings)
-    (tmp_path / "regions" / "cocobu_att" / "c.npy").unlink()
-    with pytest.raises(
-        InputError, match=r"run dense-s1: .*there is no .*c\.npy .or .npz.: complete the features"
-    ):
+    missing = r"run dense-s1: .*regions has no usable features for 1 of 2 images .* the first: c\.png: "
+    np.save(tmp_path / "regions" / "cocobu_att" / "c.npy", np.ones([2, 6], np.float32))
+    with pytest.raises(InputError, match=missing + r".*c\.npy has features of 6 numbers"):
         checked(tmp_path, **settings)
+    (tmp_path / "regions" / "cocobu_att" / "c.npy").unlink()
+    with pytest.raises(InputError, match=missing + r"there is no .*c\.npy"):
+        checked(tmp_path, **settings)
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -172,13 +172,24 @@ class _Inputs:
         return self._data[key]
 
     def check_regions(self, config: Config) -> None:
-        """Indexes the region features of all splits, for captioners that read them."""
+        """Indexes the region features of all splits, for captioners that read them.
+
+        No image may miss: kinds of captioners read different files, so that they would be tested on
+        different images.
+        """
         kind, width = config.model.kind, config.model.feature_size
         key = json.dumps([config.data.model_dump_json(), kind, width])
         if config.model.encoder is None and key not in self._regions:
             data = self.data(config)
             for split in filter(None, map(data.split, SPLITS)):
-                region_features(config, split, progress=self._progress)
+                features = region_features(config, split, progress=self._progress)
+                if features.skipped:
+                    raise InputError(
+                        f"{config.data.features} has no usable features for {len(features.skipped)} of"
+                        f" {len(split)} images of a split, and a study compares captioners on the same"
+                        " images: complete the features, or take these images out of the data; the first:"
+                        f" {features.skipped[0]}"
+                    )
             self._regions.add(key)
 
     def tokenizer(self, config: Config) -> Tokenizer:
