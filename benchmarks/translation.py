@@ -150,6 +150,11 @@ def fit(model: Any, sentences: Sentences, epochs: int, rate: float) -> None:
     )
 
 
+def weight_decay(method: str, sparsity: float) -> float:
+    """The value of `METHODS` for a share of zeros; 0.0 for `"dense"`."""
+    return METHODS[method][sparsity > FEW_ZEROS] if method in METHODS else 0.0
+
+
 def pruned(path: Path, method: str, sparsity: float, sentences: Sentences) -> Any:
     """A copy of the dense model at `path` after pruning and fine-tuning, without gates."""
     import keras
@@ -161,7 +166,7 @@ def pruned(path: Path, method: str, sparsity: float, sentences: Sentences) -> An
         sparsity,
         lower_bound=1e9,  # each validation removes weights
         metric="val_loss",
-        weight_decay=METHODS[method][sparsity > FEW_ZEROS],
+        weight_decay=weight_decay(method, sparsity),
         gradient_scale=WORDS,
         pruning_percentage=1.0 - (1.0 - sparsity) ** (1.0 / (EPOCHS * VALIDATIONS // 2)),
         finetune_validations=None,
@@ -241,7 +246,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             *((name, share) for share in options.sparsities for name in options.methods),
         ]
         for method, sparsity in trainings:
-            key = {"method": method, "sparsity": sparsity, "seed": seed}
+            decay = weight_decay(method, sparsity)
+            key = {"method": method, "sparsity": sparsity, "seed": seed, "weight_decay": decay}
             if any(key.items() <= row.items() for row in rows):
                 continue
             keras.utils.set_random_seed(seed)
@@ -259,6 +265,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             atomic_write(results, "".join(json.dumps(row) + "\n" for row in rows))
     scores: dict[tuple[str, float], list[float]] = defaultdict(list)
     for row in rows:
+        if row.get("weight_decay") != weight_decay(row["method"], row["sparsity"]):
+            continue  # of another `METHODS`
         scores[row["method"], row["sparsity"]].append(row["bleu"])
     shares = sorted({sparsity for _, sparsity in scores})
     table = new_table("BLEU by share of zeros", "method", *(f">{100 * share:g} %" for share in shares))

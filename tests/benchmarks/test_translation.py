@@ -58,3 +58,6 @@ def test_a_translator_learns_is_pruned_to_the_share_and_is_not_trained_again(fol
         "relevance",
         f"{rows[1]['bleu']:.1f}",
     ]
+    monkeypatch.setitem(translation.METHODS, "relevance", (1e-3, 1e-3))
+    with pytest.raises(TypeError, match="NoneType"):  # another weight decay is another training
+        translation.main(command)
