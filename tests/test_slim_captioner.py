@@ -65,9 +65,7 @@ def test_a_slimmed_run_is_fine_tuned_by_its_whole_run(whole, tmp_path, capsys):
     )
     assert made["train"].endswith(f"--config {output / 'config.yaml'} --runs {tmp_path} name=slim_tuned")
     for wrong in ("model.decoder_layers=4", "model.size=32"):
-        with pytest.raises(
-            InputError, match=r"no transformer decoder of size .*teacher_loss=proposed needs"
-        ):
+        with pytest.raises(InputError, match=r"no transformer decoder of size .*teacher_loss=proposed needs"):
             load_teachers(load_config(output / "config.yaml", [wrong]), small.tokenizer, RunFolder(output))
     config = load_config(output / "config.yaml", ["name=tuned"])
     assert train_run(config, runs=tmp_path, verbose=0, report=str)["images"] == 4
