@@ -181,6 +181,15 @@ def test_a_run_without_scores_is_reported_with_the_reason(fake, tmp_path):
     assert failed["untested-s1"].startswith(f"{sentence} (exit code 0")
 
 
+def test_warnings_of_a_training_are_shown_once(fake, tmp_path):
+    shown = ["warning: a", "warning: b", "warning: a", "9 of 11 epochs done"]
+    (tmp_path / "train.py").write_text("".join(f"print({line!r})\n" for line in shown) + TRAIN)
+    lines = []
+    folder = tmp_path / "runs" / "s"
+    assert run_study(runs_of(tmp_path, {"Dense": DENSE}), folder, progress=False, log=lines.append) == {}
+    assert lines[1:] == ["dense-s1: warning: a", "dense-s1: warning: b"]
+
+
 def checked(tmp_path, methods=None, **settings):
     runs = runs_of(tmp_path, methods or {"Dense": DENSE}, **settings)
     check_data(runs, runs, tmp_path / "runs" / "s")

@@ -20,7 +20,7 @@ from tfsparsecap.captioning.runs.run_folder import RunFolder
 from tfsparsecap.captioning.settings.config_files import save_config
 from tfsparsecap.core.child_processes import start_child
 from tfsparsecap.core.files import atomic_write, make_folder
-from tfsparsecap.errors import InputError
+from tfsparsecap.errors import InputError, short_line
 from tfsparsecap.papers.score_table import Result
 from tfsparsecap.papers.study_checks import check_data
 from tfsparsecap.papers.study_grid import SCORES, GridRun
@@ -151,6 +151,8 @@ def run_study(
                         failed[process.run.name] = process.error()
                         continue
                     done.add(process.run.name)
+                    for warning in process.warnings():
+                        log(f"{process.run.name}: {short_line(warning)}")
                     try:
                         after_each()
                     except (InputError, OSError) as error:  # must not stop the other runs
@@ -222,13 +224,20 @@ class _Process:
 
     def error(self) -> str:
         """Why the training failed, or why a training that succeeded has no scores."""
-        with self.log.open(encoding="utf-8", errors="replace") as log:
-            log.seek(self.log_start)
-            lines = log.read().strip().splitlines() or ["no output"]
+        lines = self._lines() or ["no output"]
         code = self.process.poll()
         errors = [line for line in lines if ("error: " if code else "was not evaluated") in line]
         message = (errors or lines)[-1].removeprefix("error: ")[:300]
         return f"{message} (exit code {code}; log: {self.log})"
+
+    def warnings(self) -> list[str]:
+        """The last warnings of the training, different ones."""
+        return list(dict.fromkeys(line for line in self._lines() if line.startswith("warning: ")))[-2:]
+
+    def _lines(self) -> list[str]:
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(self.log_start)
+            return log.read().strip().splitlines()
 
     def wait(self) -> None:
         """Waits until the process has ended, and ends it if it does not."""
