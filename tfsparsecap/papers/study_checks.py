@@ -174,7 +174,7 @@ class _Inputs:
     def check_regions(self, config: Config) -> None:
         """Indexes the region features of all splits, for captioners that read them.
 
-        No image may miss: kinds of captioners read different files, so that they would be tested on
+        All images must have them: kinds of captioners read different files, and would be tested on
         different images.
         """
         kind, width = config.model.kind, config.model.feature_size
