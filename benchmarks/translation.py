@@ -238,7 +238,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     make_folder(options.output)
     pieces = [tokenizer.vocabulary_size() for tokenizer in sentences.tokenizers]
     results = options.output / "results.jsonl"
-    rows = [json.loads(line) for line in read_text(results).splitlines()] if results.exists() else []
+    lines = read_text(results).splitlines() if results.exists() else []
+    # Earlier results do not say the weight decay: those without one, as of dense models, are kept.
+    rows = [{"weight_decay": 0.0, **json.loads(line)} for line in lines]
     for seed in options.seeds:
         dense = options.output / f"dense-{seed}.keras"
         trainings = [
@@ -265,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             atomic_write(results, "".join(json.dumps(row) + "\n" for row in rows))
     scores: dict[tuple[str, float], list[float]] = defaultdict(list)
     for row in rows:
-        if row.get("weight_decay") != weight_decay(row["method"], row["sparsity"]):
+        if row["weight_decay"] != weight_decay(row["method"], row["sparsity"]):
             continue  # of another `METHODS`
         scores[row["method"], row["sparsity"]].append(row["bleu"])
     shares = sorted({sparsity for _, sparsity in scores})

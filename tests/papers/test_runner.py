@@ -181,8 +181,8 @@ def test_a_run_without_scores_is_reported_with_the_reason(fake, tmp_path):
     assert failed["untested-s1"].startswith(f"{sentence} (exit code 0")
 
 
-def test_warnings_of_a_training_are_shown_once(fake, tmp_path):
-    shown = ["warning: a", "warning: b", "warning: a", "9 of 11 epochs done"]
+def test_the_last_two_warnings_of_a_training_are_shown_once(fake, tmp_path):
+    shown = ["warning: early", "warning: a", "warning: b", "warning: a", "9 of 11 epochs done"]
     (tmp_path / "train.py").write_text("".join(f"print({line!r})\n" for line in shown) + TRAIN)
     lines = []
     folder = tmp_path / "runs" / "s"

@@ -231,7 +231,7 @@ class _Process:
         return f"{message} (exit code {code}; log: {self.log})"
 
     def warnings(self) -> list[str]:
-        """The last warnings of the training, different ones."""
+        """The last two different warnings of the training."""
         return list(dict.fromkeys(line for line in self._lines() if line.startswith("warning: ")))[-2:]
 
     def _lines(self) -> list[str]:
